@@ -1,0 +1,36 @@
+// What one instruction-set build of the CPU kernels offers. The same sources (isa/*.inc.h) are compiled once for each
+// set; catalogue.cpp lists those that the build has, and the probe decides which of them the processor can run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/common/problem.h"
+
+namespace tsr::cpu {
+
+class ThreadPool;
+
+/// How a kernel would do a problem: a function of shape, variant and thread count, never of contents.
+struct Plan {
+  int32_t tile_q = 0;  ///< rows of a tile: queries x query heads that share a KV head
+  int32_t tile_k = 0;  ///< keys of a tile
+  int32_t splits = 1;  ///< parts of the key range, merged at the end
+  int32_t threads = 1;
+  uint64_t workspace_bytes = 0;
+};
+
+struct IsaKernels {
+  const char* isa;  ///< "portable", "avx2", "avx512", "neon"
+  Plan (*plan_prefill)(const Problem& problem, int threads);
+  tsr_status (*prefill)(const Problem& problem, const Plan& plan, std::byte* workspace, ThreadPool& pool);
+  Plan (*plan_decode)(const Problem& problem, int threads);
+  tsr_status (*decode)(const Problem& problem, const Plan& plan, std::byte* workspace, ThreadPool& pool);
+};
+
+extern const IsaKernels kPortableKernels;
+extern const IsaKernels kAvx2Kernels;
+extern const IsaKernels kAvx512Kernels;
+extern const IsaKernels kNeonKernels;
+
+}  // namespace tsr::cpu
