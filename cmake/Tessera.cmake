@@ -1,0 +1,73 @@
+# What every native target of Tessera shares. Included by path, so that each folder also builds on its own.
+include_guard(GLOBAL)
+
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+get_property(multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
+if(NOT CMAKE_BUILD_TYPE AND NOT multi_config)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+set(TSR_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them: address,undefined or thread")
+
+get_filename_component(TSR_ROOT ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
+set(TSR_CONTRACT_INCLUDE ${TSR_ROOT}/packages/core/include)
+
+# Warnings as errors, hidden symbols, sanitizers, and hardening of what is linked.
+function(tessera_target target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Werror)
+  # gcc adds the project's build path to debug info and __FILE__; keep binaries free of it.
+  target_compile_options(${target} PRIVATE -ffile-prefix-map=${TSR_ROOT}/=)
+  set_target_properties(${target} PROPERTIES C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden
+                                             VISIBILITY_INLINES_HIDDEN ON)
+  if(TSR_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${TSR_SANITIZE} -fno-sanitize-recover=all
+                                             -fno-omit-frame-pointer -g)
+    target_link_options(${target} PRIVATE -fsanitize=${TSR_SANITIZE})
+  endif()
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    target_link_options(${target} PRIVATE -Wl,-z,relro,-z,now,-z,noexecstack)
+  endif()
+endfunction()
+
+# A back end's shared library: <folder>/lib/lib<name>.so with tsr_backend_entry as its only symbol.
+function(tessera_backend target)
+  tessera_target(${target})
+  # .so on macOS too: the loader opens it by that name, and nothing links against it.
+  set_target_properties(${target} PROPERTIES SUFFIX ".so")
+  if(NOT TSR_SANITIZE) # a sanitized build must not replace the real one
+    set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/lib)
+  endif()
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    target_link_options(${target} PRIVATE -Wl,--no-undefined
+                                          -Wl,--version-script=${TSR_ROOT}/cmake/backend.map)
+    set_target_properties(${target} PROPERTIES LINK_DEPENDS ${TSR_ROOT}/cmake/backend.map)
+  endif()
+endfunction()
+
+# One program per file of a tests/ folder, run by ctest with the label given. Arguments after `label` are passed to
+# add_test; LINK and INCLUDE name what each program needs. Built by the target `native-tests`, not by default.
+function(tessera_tests label)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK;INCLUDE;ARGS;DEPENDS")
+  if(NOT TARGET native-tests)
+    add_custom_target(native-tests)
+  endif()
+  foreach(source IN LISTS arg_SOURCES)
+    get_filename_component(name ${source} NAME_WE)
+    set(target test-${label}-${name})
+    add_executable(${target} EXCLUDE_FROM_ALL ${source})
+    tessera_target(${target})
+    target_include_directories(${target} PRIVATE ${arg_INCLUDE})
+    target_link_libraries(${target} PRIVATE ${arg_LINK} ${CMAKE_DL_LIBS})
+    add_dependencies(native-tests ${target} ${arg_DEPENDS})
+    add_test(NAME ${label}/${name} COMMAND ${target} ${arg_ARGS})
+    set_tests_properties(${label}/${name} PROPERTIES LABELS ${label} TIMEOUT 600)
+  endforeach()
+endfunction()

@@ -1,0 +1,54 @@
+// The CMake trees: build/<variant> for the back ends and native tests; the addon's own is cmake-js's business.
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { fail, jobs, output, root, run, which } from "./sh.mjs";
+
+export const variants = {
+  release: [],
+  asan: ["-DTSR_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
+  tsan: ["-DTSR_SANITIZE=thread", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
+};
+
+const oldestCMake = [3, 22];
+
+/** Ends with one message that says what to install, if anything is missing. */
+export function requireNativeTools() {
+  const missing = [];
+  const version = which("cmake") && output("cmake", ["--version"])?.match(/(\d+)\.(\d+)/);
+  if (!version) missing.push("cmake (not found on PATH)");
+  else if (Number(version[1]) < oldestCMake[0] || (+version[1] === oldestCMake[0] && +version[2] < oldestCMake[1]))
+    missing.push(`cmake ${oldestCMake.join(".")} or newer (found ${version[0]})`);
+  const compilers = process.env.CXX ? [process.env.CXX.split(" ")[0]] : ["c++", "g++", "clang++"];
+  if (!compilers.some((compiler) => existsSync(compiler) || which(compiler)))
+    missing.push(`a C++17 compiler (looked for ${compilers.join(", ")})`);
+  if (!process.env.CMAKE_GENERATOR && !which("make") && !which("ninja")) missing.push("make or ninja");
+  if (missing.length === 0) return;
+  fail(
+    `Tessera's native parts can't be built here. Missing: ${missing.join("; ")}.\n` +
+      "  Debian, Ubuntu:  sudo apt-get install cmake g++ make\n" +
+      "  Fedora:          sudo dnf install cmake gcc-c++ make\n" +
+      "  Alpine:          sudo apk add cmake g++ make\n" +
+      "  macOS:           xcode-select --install && brew install cmake\n" +
+      "Then run the same command again.",
+  );
+}
+
+/** Configures (once; CMake itself notices later changes) and builds a target of build/<variant>. Returns the folder. */
+export function buildTarget(target, variant = "release") {
+  const folder = join(root, "build", variant);
+  const isas = process.env.TSR_ISAS ? [`-DTSR_ISAS=${process.env.TSR_ISAS}`] : [];
+  if (!existsSync(join(folder, "CMakeCache.txt")) || isas.length > 0)
+    run("cmake", ["-S", ".", "-B", folder, "--log-level=WARNING", ...variants[variant], ...isas]);
+  run("cmake", ["--build", folder, "--parallel", jobs, "--target", target]);
+  return folder;
+}
+
+/** The Node addon, through cmake-js: Node-API headers come from npm, nothing is downloaded. */
+export function buildAddon() {
+  const cmakeJs = join(root, "packages/core/node_modules/cmake-js/bin/cmake-js");
+  if (!existsSync(cmakeJs)) fail("cmake-js is not installed. Run `npm run setup` first.");
+  const js = (...args) =>
+    run(process.execPath, [cmakeJs, ...args, "--directory", join(root, "packages/core/native"), "--prefer-make", "-l", "warn"]);
+  if (!existsSync(join(root, "packages/core/native/build/CMakeCache.txt"))) js("configure");
+  js("build", "--parallel", jobs);
+}

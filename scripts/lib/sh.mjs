@@ -1,0 +1,44 @@
+// Running programs and finding them. Plain Node, so that it works before anything is installed.
+import { spawnSync } from "node:child_process";
+import { accessSync, constants, statSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { delimiter, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
+export const jobs = String(availableParallelism());
+
+/** Absolute path of a program on PATH, or null. */
+export function which(program) {
+  for (const folder of (process.env.PATH ?? "").split(delimiter)) {
+    for (const suffix of process.platform === "win32" ? [".exe", ".cmd"] : [""]) {
+      const file = join(folder, program + suffix);
+      try {
+        accessSync(file, constants.X_OK);
+        if (statSync(file).isFile()) return file;
+      } catch {}
+    }
+  }
+  return null;
+}
+
+/** Runs a program with this terminal; ends this process with its exit code if it fails. */
+export function run(program, args, options = {}) {
+  const { status, signal, error } = spawnSync(program, args, { cwd: root, stdio: "inherit", ...options });
+  if (error) fail(`${program}: ${error.message}`);
+  if (status !== 0) {
+    console.error(`\nfailed (${signal ?? `exit ${status}`}): ${program} ${args.join(" ")}`);
+    process.exit(status || 1);
+  }
+}
+
+/** What a program prints, trimmed; null if it is missing or fails. */
+export function output(program, args) {
+  const { status, stdout } = spawnSync(program, args, { cwd: root, encoding: "utf8" });
+  return status === 0 ? stdout.trim() : null;
+}
+
+export function fail(message) {
+  console.error(message);
+  process.exit(1);
+}
