@@ -1,0 +1,10 @@
+import { defineConfig } from "tsup";
+
+export default defineConfig({
+  entry: ["src/main.ts"],
+  format: ["esm"],
+  target: "node20",
+  noExternal: ["@tessera/conformance"], // private source package: `tessera conform` carries the case table with it
+  sourcemap: true,
+  clean: true,
+});

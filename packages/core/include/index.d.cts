@@ -1,0 +1,2 @@
+/** Absolute path of the folder that holds `tessera/tessera.h`. */
+export declare const include: string;
