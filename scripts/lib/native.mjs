@@ -48,7 +48,15 @@ export function buildAddon() {
   const cmakeJs = join(root, "packages/core/node_modules/cmake-js/bin/cmake-js");
   if (!existsSync(cmakeJs)) fail("cmake-js is not installed. Run `npm run setup` first.");
   const js = (...args) =>
-    run(process.execPath, [cmakeJs, ...args, "--directory", join(root, "packages/core/native"), "--prefer-make", "-l", "warn"]);
+    run(process.execPath, [
+      cmakeJs,
+      ...args,
+      "--directory",
+      join(root, "packages/core/native"),
+      "--prefer-make",
+      "-l",
+      "warn",
+    ]);
   if (!existsSync(join(root, "packages/core/native/build/CMakeCache.txt"))) js("configure");
   js("build", "--parallel", jobs);
 }

@@ -1,12 +1,16 @@
 // Running programs and finding them. Plain Node, so that it works before anything is installed.
 import { spawnSync } from "node:child_process";
-import { accessSync, constants, statSync } from "node:fs";
+import { accessSync, constants, realpathSync, statSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 export const jobs = String(availableParallelism());
+
+/** Whether a module was started by itself, not imported. */
+export const isMain = (meta) =>
+  process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(meta.url);
 
 /** Absolute path of a program on PATH, or null. */
 export function which(program) {

@@ -1,0 +1,38 @@
+// node scripts/ctest.mjs release|asan|tsan [ctest arguments]: builds and runs the C and C++ tests of one variant.
+import { spawnSync } from "node:child_process";
+import { readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { add, line, none, parse } from "./lib/counts.mjs";
+import { buildTarget, requireNativeTools, variants } from "./lib/native.mjs";
+import { fail } from "./lib/sh.mjs";
+
+const [variant = "", ...rest] = process.argv.slice(2);
+if (!(variant in variants)) fail(`usage: node scripts/ctest.mjs ${Object.keys(variants).join("|")}`);
+requireNativeTools();
+const folder = buildTarget("native-tests", variant);
+const report = join(folder, "ctest.xml");
+rmSync(report, { force: true });
+const { status } = spawnSync(
+  "ctest",
+  // Tests use all cores themselves: one at a time. Their whole output goes to the report, where the counts lines are.
+  ["--test-dir", folder, "--output-on-failure", "--output-junit", report, "--no-tests=error", ...rest].concat(
+    "--test-output-size-passed=1000000",
+    "--test-output-size-failed=1000000",
+  ),
+  { stdio: "inherit", env: { CTEST_PARALLEL_LEVEL: "1", TSAN_OPTIONS: "halt_on_error=1", ...process.env } },
+);
+
+const unxml = (text) =>
+  text.replace(/&(quot|apos|lt|gt|amp);/g, (_, name) => ({ quot: '"', apos: "'", lt: "<", gt: ">", amp: "&" })[name]);
+const sum = none();
+for (const [, attributes, body] of readFileSync(report, "utf8").matchAll(/<testcase ([^>]*)>([\s\S]*?)<\/testcase>/g)) {
+  const name = unxml(/name="([^"]*)"/.exec(attributes)?.[1] ?? "?");
+  const state = /status="([^"]*)"/.exec(attributes)?.[1];
+  const said = parse(unxml(body)) ?? none();
+  if (state === "run") add(sum, said.passed + said.failed + said.skipped > 0 ? said : { passed: 1 });
+  else if (/<skipped/.test(body) && state !== "fail")
+    add(sum, { skipped: 1, reasons: { [`${name}: skipped itself`]: 1 } });
+  else add(sum, said.failed > 0 ? said : { passed: said.passed, failed: 1, skipped: said.skipped });
+}
+console.log(line(sum));
+process.exitCode = status === 0 && sum.failed === 0 ? 0 : 1;

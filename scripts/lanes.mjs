@@ -1,0 +1,54 @@
+// The test lanes, in the order they run. `npm test` runs the quick ones, `npm run test:full` all of them.
+//
+// A lane is one command. It tells its counts by lines of its output, summed over the lane:
+//
+//     ::tessera {"passed":12,"failed":0,"skipped":3,"reasons":{"no CUDA device":3}}
+//
+// "reasons" is optional and says why tests were skipped; the runner repeats it, so that no skip is silent.
+//   - vitest suites: nothing to do, scripts/vitest.mjs prints the line. Skip with `ctx.skip("reason")` inside the test.
+//     A new *.test.ts in a folder of `suites` is found by itself; *.long.test.ts runs in the long lanes only.
+//   - C and C++ tests: nothing to do, scripts/ctest.mjs prints it. A program counts as one test; one that has many checks
+//     prints the line itself (printf("::tessera {\"passed\":%d,\"failed\":%d,\"skipped\":%d}\n", …)). Exit 77 = skipped.
+//   - any other script: print the line once, at the end, and exit non-zero if something failed.
+// A lane that fails without having counted a failure counts as one failed test; one that counts nothing fails too.
+//
+// Fields of a lane
+//   name      also names its log, out/logs/<name>.log
+//   command   [program, ...arguments], run at the repository's root; "node" is this Node
+//   counts    "exit": the command prints no counts, it is one check that passes or fails
+//   long      not part of `npm test`
+//   ci        a long lane that .ci/run runs too (a fixed list: all of them together must fit in its hour)
+//   needs     programs on PATH, or paths in the repository; if one is missing, the lane is skipped, loudly
+//   minutes   time limit, 10 if left out
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { root } from "./lib/sh.mjs";
+
+/** Folders with a vitest.config.ts; the lane is named after the folder. */
+const suites = ["packages/core", "packages/cli", "tests/conformance", "tests/integration", "tests/packaging"];
+
+const hasLongTests = (folder) =>
+  existsSync(join(root, folder, "test")) &&
+  readdirSync(join(root, folder, "test"), { recursive: true }).some((file) => file.endsWith(".long.test.ts"));
+
+export const lanes = [
+  {
+    name: "lint",
+    command: ["node", "node_modules/@biomejs/biome/bin/biome", "ci", "--colors=off", "."],
+    counts: "exit",
+  },
+  { name: "clang-format", command: ["node", "scripts/clang-format.mjs"] },
+  { name: "typecheck", command: ["node", "scripts/typecheck.mjs"] },
+  { name: "native", command: ["node", "scripts/ctest.mjs", "release"] },
+  ...suites.map((folder) => ({ name: folder.split("/")[1], command: ["node", "scripts/vitest.mjs", folder] })),
+
+  { name: "native-asan", command: ["node", "scripts/ctest.mjs", "asan"], long: true, ci: true, minutes: 20 },
+  { name: "native-tsan", command: ["node", "scripts/ctest.mjs", "tsan"], long: true, ci: true, minutes: 20 },
+  { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 20 },
+  ...suites.filter(hasLongTests).map((folder) => ({
+    name: `${folder.split("/")[1]}-long`,
+    command: ["node", "scripts/vitest.mjs", folder, "--long"],
+    long: true,
+    minutes: 60,
+  })),
+];
