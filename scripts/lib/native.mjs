@@ -19,7 +19,7 @@ export function requireNativeTools() {
   else if (Number(version[1]) < oldestCMake[0] || (+version[1] === oldestCMake[0] && +version[2] < oldestCMake[1]))
     missing.push(`cmake ${oldestCMake.join(".")} or newer (found ${version[0]})`);
   const compilers = process.env.CXX ? [process.env.CXX.split(" ")[0]] : ["c++", "g++", "clang++"];
-  if (!compilers.some((compiler) => existsSync(compiler) || which(compiler)))
+  if (!compilers.some((compiler) => which(compiler)))
     missing.push(`a C++17 compiler (looked for ${compilers.join(", ")})`);
   if (!process.env.CMAKE_GENERATOR && !which("make") && !which("ninja")) missing.push("make or ninja");
   if (missing.length === 0) return;

@@ -1,6 +1,6 @@
 // Running programs and finding them. Plain Node, so that it works before anything is installed.
 import { spawnSync } from "node:child_process";
-import { accessSync, constants, realpathSync, statSync } from "node:fs";
+import { accessSync, constants, existsSync, realpathSync, statSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -12,8 +12,9 @@ export const jobs = String(availableParallelism());
 export const isMain = (meta) =>
   process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(meta.url);
 
-/** Absolute path of a program on PATH, or null. */
+/** Absolute path of a program on PATH (or of one given by path), or null. */
 export function which(program) {
+  if (program.includes("/")) return existsSync(program) ? program : null;
   for (const folder of (process.env.PATH ?? "").split(delimiter)) {
     for (const suffix of process.platform === "win32" ? [".exe", ".cmd"] : [""]) {
       const file = join(folder, program + suffix);
@@ -36,10 +37,10 @@ export function run(program, args, options = {}) {
   }
 }
 
-/** What a program prints, trimmed; null if it is missing or fails. */
+/** What a program prints on either stream, trimmed; null if it is missing or fails. */
 export function output(program, args) {
-  const { status, stdout } = spawnSync(program, args, { cwd: root, encoding: "utf8" });
-  return status === 0 ? stdout.trim() : null;
+  const { status, stdout, stderr } = spawnSync(program, args, { cwd: root, encoding: "utf8" });
+  return status === 0 ? (stdout + stderr).trim() : null;
 }
 
 export function fail(message) {

@@ -1,0 +1,12 @@
+// Proves that the visibility header is device code. Launched nowhere; `npm run build:gpu` compiles it.
+// Freestanding, as all kernels here: no HIP header gives these their usual names.
+#define __host__ __attribute__((host))
+#define __device__ __attribute__((device))
+#define __global__ __attribute__((global))
+
+#include "../../backends/common/tests/visibility_device.h"
+
+__global__ void visibility_check(tsr::Visibility visibility, tsr::Span queries, tsr::Span keys, int64_t j,
+                                 int64_t* out) {
+  tsr::check::exercise(visibility, queries, keys, j, out);
+}
