@@ -17,7 +17,7 @@ struct View {
   int64_t batch_stride = 0;
   int64_t row_stride = 0;   ///< query or key position (for pages: slot in the page)
   int64_t head_stride = 0;  ///< for bias, mask and lse too
-  bool given() const { return dtype != TSR_DTYPE_NONE; }
+  TSR_HOST_DEVICE bool given() const { return dtype != TSR_DTYPE_NONE; }
 };
 
 /// One batch entry, wherever its rows live.
@@ -75,12 +75,12 @@ struct Problem {
   bool packed_q = false;
   bool packed_k = false;
 
-  bool paged() const { return page_size > 0; }
+  TSR_HOST_DEVICE bool paged() const { return page_size > 0; }
   /// True if the score is scale * q.k and nothing else, so that tiles without a boundary need no per-element work.
-  bool plain_score() const { return softcap == 0 && alibi_slopes == nullptr && !bias.given() && !mask.given(); }
+  TSR_HOST_DEVICE bool plain_score() const { return softcap == 0 && alibi_slopes == nullptr && !bias.given() && !mask.given(); }
 
   /// Batch entry b. Reads the length arrays, so it is for code that runs where they are readable.
-  Sequence sequence(int64_t b) const {
+  TSR_HOST_DEVICE Sequence sequence(int64_t b) const {
     Sequence s;
     s.query_row = packed_q ? cu_seqlens_q[b] : 0;
     s.query_count = packed_q ? cu_seqlens_q[b + 1] - cu_seqlens_q[b] : seq_lens_q ? seq_lens_q[b] : query_rows;
@@ -93,7 +93,7 @@ struct Problem {
 };
 
 /// Bytes of one row of `count` contiguous elements.
-constexpr int64_t row_bytes(tsr_dtype dtype, int64_t count) {
+TSR_HOST_DEVICE constexpr int64_t row_bytes(tsr_dtype dtype, int64_t count) {
   switch (dtype) {
     case TSR_F32:
     case TSR_I32:
@@ -110,7 +110,7 @@ constexpr int64_t row_bytes(tsr_dtype dtype, int64_t count) {
   }
 }
 
-constexpr bool is_block_format(tsr_dtype dtype) { return dtype == TSR_Q8_0 || dtype == TSR_Q4_0; }
+TSR_HOST_DEVICE constexpr bool is_block_format(tsr_dtype dtype) { return dtype == TSR_Q8_0 || dtype == TSR_Q4_0; }
 
 const char* dtype_name(tsr_dtype dtype);
 

@@ -8,10 +8,12 @@
 
 #include <cstdint>
 
-#if defined(__CUDACC__) || defined(__HIP__) || defined(TSR_DEVICE_ATTRIBUTES)
+#if defined(__CUDACC__) || defined(__HIP__)
 #define TSR_HOST_DEVICE __host__ __device__
 #else
-#define TSR_HOST_DEVICE
+// Always inlined: these are compiled into files with different instruction sets (backends/cpu/src/isa), and a copy made
+// for one must never be the one that the linker keeps for all.
+#define TSR_HOST_DEVICE [[gnu::always_inline]] inline
 #endif
 
 namespace tsr {

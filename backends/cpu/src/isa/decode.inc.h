@@ -1,0 +1,353 @@
+// Decode: few queries against many keys. The key range is cut into splits, each split of each KV head is a work item, and
+// partial results are merged by LSE afterwards. Vector lanes run along the head dimension:
+//   s[row][key] = Q[row][:] . K[key][:]      (one K row is loaded once for up to four rows)
+//   O[row][:]  += p[row][key] * V[key][:]
+// Rows are the query heads of the group x the queries of the item. Splits depend on shapes alone.
+
+constexpr int64_t kDecodeTile = 32;
+constexpr int64_t kSplitKeys = 1024;
+constexpr int64_t kMaxSplits = 64;
+constexpr int64_t kDecodeRows = 16;
+constexpr int kRowBlock = 4;
+
+struct DecodeTiling {
+  int64_t queries;     ///< of a work item
+  int64_t rows;        ///< queries * group
+  int64_t tiles;       ///< query tiles
+  int64_t splits;
+  int64_t split_keys;  ///< keys of a split
+};
+
+TSR_SIMD DecodeTiling decode_tiling(const Problem& p) {
+  DecodeTiling t;
+  t.queries = kDecodeRows / (p.group > 0 ? p.group : 1);
+  if (t.queries < 1) t.queries = 1;
+  if (t.queries > p.max_queries) t.queries = p.max_queries > 0 ? p.max_queries : 1;
+  t.rows = t.queries * p.group;
+  t.tiles = (p.max_queries + t.queries - 1) / t.queries;
+  t.splits = p.num_splits;
+  if (t.splits <= 0) {
+    t.splits = (p.max_keys + kSplitKeys - 1) / kSplitKeys;
+    if (t.splits < 1) t.splits = 1;
+    if (t.splits > kMaxSplits) t.splits = kMaxSplits;
+  }
+  const int64_t even = (p.max_keys + t.splits - 1) / t.splits;
+  t.split_keys = (even + kDecodeTile - 1) / kDecodeTile * kDecodeTile;
+  return t;
+}
+
+struct DecodeScratch {
+  float* queries;  ///< [rows][tile_stride(dim)]
+  float* out;      ///< [rows][tile_stride(value_dim)], when there is one split
+  float* keys;     ///< [kDecodeTile][tile_stride(dim)]
+  float* values;   ///< [kDecodeTile][tile_stride(value_dim)]
+  float* scores;   ///< [rows][kDecodeTile]
+  float* maximum;  ///< [rows]
+  float* sum;      ///< [rows]
+};
+
+TSR_SIMD int64_t decode_scratch(const Problem& p, const DecodeTiling& t, std::byte* base, DecodeScratch* scratch) {
+  Carver carve{base};
+  DecodeScratch s{};
+  s.queries = carve.take<float>(t.rows * tile_stride(p.dim));
+  s.out = carve.take<float>(t.rows * tile_stride(p.value_dim));
+  s.keys = carve.take<float>(kDecodeTile * tile_stride(p.dim));
+  s.values = carve.take<float>(kDecodeTile * tile_stride(p.value_dim));
+  s.scores = carve.take<float>(t.rows * kDecodeTile);
+  s.maximum = carve.take<float>(t.rows);
+  s.sum = carve.take<float>(t.rows);
+  if (scratch) *scratch = s;
+  return carve.used;
+}
+
+/// A split's partial result: per row the maximum, the sum, and value_dim unnormalised outputs.
+TSR_SIMD int64_t partial_stride(const Problem& p) { return tile_stride(p.value_dim) + 16; }
+
+template <int R>
+TSR_SIMD void dot_rows(const float* queries, int64_t query_stride, const float* key, int64_t dim, float* scores) {
+  vf acc[R] = {};
+  float rest[R] = {};
+  int64_t d = 0;
+  for (; d + TSR_VL <= dim; d += TSR_VL) {
+    const vf k = load(key + d);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++) acc[r] = fma(load(queries + r * query_stride + d), k, acc[r]);
+  }
+  for (; d < dim; d++) {
+    for (int r = 0; r < R; r++) rest[r] += queries[r * query_stride + d] * key[d];
+  }
+  for (int r = 0; r < R; r++) scores[r * kDecodeTile] = sum_lanes(acc[r]) + rest[r];
+}
+
+/// out[r][:] = out[r][:] * rescale[r] + sum over keys of weights[r][key] * values[key][:].
+template <int R>
+TSR_SIMD void add_values(const float* weights, const float* values, int64_t stride, int64_t keys, int64_t dim,
+                         const float* rescale, float* out) {
+  int64_t d = 0;
+  for (; d + TSR_VL <= dim; d += TSR_VL) {
+    vf acc[R] = {};
+    for (int64_t j = 0; j < keys; j++) {
+      const vf x = load(values + j * stride + d);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; r++) acc[r] = fma(splat(weights[r * kDecodeTile + j]), x, acc[r]);
+    }
+    for (int r = 0; r < R; r++) {
+      float* at = out + r * stride + d;
+      store(at, fma(load(at), splat(rescale[r]), acc[r]));
+    }
+  }
+  for (; d < dim; d++) {
+    for (int r = 0; r < R; r++) {
+      float sum = 0;
+      for (int64_t j = 0; j < keys; j++) sum += weights[r * kDecodeTile + j] * values[j * stride + d];
+      out[r * stride + d] = out[r * stride + d] * rescale[r] + sum;
+    }
+  }
+}
+
+/// Scores of one row in natural units to base 2, with every option; hidden keys become -inf.
+inline void row_options(const Problem& p, const Sequence& s, int64_t b, int64_t i, int64_t head, Span keys, float* scores) {
+  const int64_t count = keys.size();
+  if (!p.plain_score()) {
+    if (p.softcap > 0) {
+      // The row holds kDecodeTile scores, a whole number of vectors.
+      for (int64_t j = 0; j < count; j += TSR_VL) {
+        store(scores + j, splat(p.softcap) * tanh_vector(load(scores + j) * splat(1.0f / p.softcap)));
+      }
+    }
+    if (p.bias.given()) {
+      const View& view = p.bias;
+      alignas(64) float bias[kDecodeTile];
+      convert_row(view.dtype,
+                  element(view, b * view.batch_stride + head * view.head_stride + i * view.row_stride + keys.begin), count,
+                  1.0f, bias);
+      for (int64_t j = 0; j < count; j++) scores[j] = add_bias(scores[j], bias[j]);
+    }
+    if (p.alibi_slopes) {
+      const int64_t position = i + s.visibility.offset;
+      for (int64_t j = 0; j < count; j++) {
+        const int64_t difference = position - (keys.begin + j);
+        scores[j] -= p.alibi_slopes[head] * static_cast<float>(difference < 0 ? -difference : difference);
+      }
+    }
+    if (p.mask.given()) {
+      const View& view = p.mask;
+      const uint8_t* visible =
+          element(view, b * view.batch_stride + head * view.head_stride + i * view.row_stride + keys.begin);
+      for (int64_t j = 0; j < count; j++) {
+        if (visible[j] == 0) scores[j] = -kInf;
+      }
+    }
+    for (int64_t j = 0; j < count; j++) scores[j] *= kLog2e;
+  }
+  const Span seen = s.visibility.keys(i);
+  for (int64_t j = 0; j < count; j++) {
+    if (!seen.contains(keys.begin + j)) scores[j] = -kInf;
+  }
+  for (int64_t j = count; j < kDecodeTile; j++) scores[j] = -kInf;  // the rest of the tile: weight 0, and never read
+}
+
+/// Scores to weights; moves maximum and sum on; returns what earlier results are multiplied by.
+TSR_SIMD float row_softmax(float* scores, float& maximum, float& sum) {
+  vf top = splat(maximum);
+  for (int64_t j = 0; j < kDecodeTile; j += TSR_VL) top = max_or_second(load(scores + j), top);
+  float next = maximum;
+  for (int lane = 0; lane < TSR_VL; lane++) next = top[lane] > next ? top[lane] : next;
+  const float base = next == -kInf ? 0 : next;
+  vf total = splat(0);
+  for (int64_t j = 0; j < kDecodeTile; j += TSR_VL) {
+    const vf weight = exp2_nonpositive(load(scores + j) - splat(base));
+    store(scores + j, weight);
+    total += weight;
+  }
+  const float rescale = exp2_nonpositive(splat(maximum - base))[0];
+  sum = sum * rescale + sum_lanes(total);
+  maximum = next;
+  return rescale;
+}
+
+/// One row over a tile whose V holds NaN or infinity: hidden keys are left out, so 0 * NaN doesn't happen.
+[[gnu::noinline]] void add_values_special(const float* weights, const bool* hidden, const float* values, int64_t stride,
+                                          int64_t keys, int64_t dim, float rescale, float* out) {
+  for (int64_t d = 0; d < dim; d++) {
+    float sum = 0;
+    for (int64_t j = 0; j < keys; j++) {
+      if (!hidden[j]) sum += weights[j] * values[j * stride + d];
+    }
+    out[d] = out[d] * rescale + sum;
+  }
+}
+
+inline void decode_tile(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span queries, Span keys,
+                        const DecodeScratch& scratch, float* out) {
+  const int64_t rows = queries.size() * p.group;
+  const int64_t key_stride = tile_stride(p.dim);
+  const int64_t value_stride = tile_stride(p.value_dim);
+  const int64_t count = keys.size();
+  load_tile(p, p.k, s, b, kv_head, keys, p.dim, p.k_scale, scratch.keys, key_stride);
+  const bool special =
+      load_tile(p, p.v, s, b, kv_head, keys, p.value_dim, p.v_scale, scratch.values, value_stride);
+  int64_t row = 0;
+  for (; row + kRowBlock <= rows; row += kRowBlock) {
+    for (int64_t j = 0; j < count; j++) {
+      dot_rows<kRowBlock>(scratch.queries + row * key_stride, key_stride, scratch.keys + j * key_stride, p.dim,
+                          scratch.scores + row * kDecodeTile + j);
+    }
+  }
+  for (; row < rows; row++) {
+    for (int64_t j = 0; j < count; j++) {
+      dot_rows<1>(scratch.queries + row * key_stride, key_stride, scratch.keys + j * key_stride, p.dim,
+                  scratch.scores + row * kDecodeTile + j);
+    }
+  }
+  float rescale[kRowBlock];
+  bool hidden[kDecodeTile];
+  for (row = 0; row < rows; row += kRowBlock) {
+    const int64_t block = rows - row < kRowBlock ? rows - row : kRowBlock;
+    for (int64_t r = 0; r < block; r++) {
+      float* scores = scratch.scores + (row + r) * kDecodeTile;
+      row_options(p, s, b, queries.begin + (row + r) / p.group, kv_head * p.group + (row + r) % p.group, keys, scores);
+      for (int64_t j = 0; special && j < count; j++) hidden[j] = scores[j] == -kInf;
+      rescale[r] = row_softmax(scores, scratch.maximum[row + r], scratch.sum[row + r]);
+      if (special) {
+        add_values_special(scores, hidden, scratch.values, value_stride, count, p.value_dim, rescale[r],
+                           out + (row + r) * value_stride);
+      }
+    }
+    if (special) continue;
+    const float* weights = scratch.scores + row * kDecodeTile;
+    if (block == kRowBlock) {
+      add_values<kRowBlock>(weights, scratch.values, value_stride, count, p.value_dim, rescale, out + row * value_stride);
+    } else {
+      for (int64_t r = 0; r < block; r++) {
+        add_values<1>(weights + r * kDecodeTile, scratch.values, value_stride, count, p.value_dim, rescale + r,
+                      out + (row + r) * value_stride);
+      }
+    }
+  }
+}
+
+struct DecodeItem {
+  int64_t b, kv_head, tile, split;
+};
+
+/// One split of one query tile. With several splits the result goes to `partials`, else straight to the outputs.
+inline void decode_item(const Problem& p, const DecodeItem& item, const DecodeTiling& t, const DecodeScratch& scratch,
+                        float* partials) {
+  const int64_t b = item.b;
+  const Sequence s = p.sequence(b);
+  const int64_t begin = item.tile * t.queries;
+  const auto cut = [&](int64_t rows) { return begin + t.queries < rows ? begin + t.queries : rows; };
+  const Span queries{begin, cut(s.query_count)};
+  const Span padding{begin > s.query_count ? begin : s.query_count, cut(rows_to_write(p, s))};
+  for (int64_t g = 0; item.split == 0 && g < p.group && !padding.empty(); g++) {
+    clear_rows(p, s, b, item.kv_head * p.group + g, padding);
+  }
+  if (queries.empty()) return;
+
+  const float factor = p.plain_score() ? static_cast<float>(static_cast<double>(p.scale) / kLn2) : p.scale;
+  const int64_t rows = queries.size() * p.group;
+  const int64_t value_stride = tile_stride(p.value_dim);
+  for (int64_t row = 0; row < rows; row++) {
+    float* q = scratch.queries + row * tile_stride(p.dim);
+    convert_row(p.q.dtype,
+                element(p.q, query_offset(p.q, s, b, queries.begin + row / p.group, item.kv_head * p.group + row % p.group)),
+                p.dim, 1.0f, q);
+    for (int64_t d = 0; d < p.dim; d++) q[d] *= factor;
+    scratch.maximum[row] = -kInf;
+    scratch.sum[row] = 0;
+    for (int64_t d = 0; d < p.value_dim; d++) scratch.out[row * value_stride + d] = 0;
+  }
+
+  const Span visible = s.visibility.keys(queries);
+  const Span part{item.split * t.split_keys, (item.split + 1) * t.split_keys};
+  const int64_t first = visible.begin > part.begin ? visible.begin : part.begin;
+  const int64_t last = visible.end < part.end ? visible.end : part.end;
+  for (int64_t j = first; j < last; j += kDecodeTile) {
+    if (cancelled(p)) return;
+    decode_tile(p, s, b, item.kv_head, queries, {j, j + kDecodeTile < last ? j + kDecodeTile : last}, scratch,
+                scratch.out);
+  }
+
+  for (int64_t row = 0; row < rows; row++) {
+    float* out = scratch.out + row * value_stride;
+    if (t.splits > 1) {
+      float* partial = partials + row * partial_stride(p);
+      partial[0] = scratch.maximum[row];
+      partial[1] = scratch.sum[row];
+      __builtin_memcpy(partial + 16, out, static_cast<size_t>(p.value_dim) * sizeof(float));
+    } else {
+      finish_row(p, s, b, queries.begin + row / p.group, item.kv_head * p.group + row % p.group, scratch.maximum[row],
+                 scratch.sum[row], out);
+    }
+  }
+}
+
+/// Merges a row's splits in order: maximum m = max m_s, sum = sum of 2^(m_s - m) sum_s, out likewise.
+inline void merge_splits(const Problem& p, const DecodeItem& item, const DecodeTiling& t, const float* partials,
+                         int64_t split_stride, float* out) {
+  const Sequence s = p.sequence(item.b);
+  const int64_t begin = item.tile * t.queries;
+  const Span queries{begin, begin + t.queries < s.query_count ? begin + t.queries : s.query_count};
+  for (int64_t row = 0; row < queries.size() * p.group; row++) {
+    const float* first = partials + row * partial_stride(p);
+    float maximum = -kInf;
+    for (int64_t split = 0; split < t.splits; split++) {
+      const float top = first[split * split_stride];
+      maximum = top > maximum ? top : maximum;
+    }
+    const float base = maximum == -kInf ? 0 : maximum;
+    float sum = 0;
+    for (int64_t d = 0; d < p.value_dim; d++) out[d] = 0;
+    for (int64_t split = 0; split < t.splits; split++) {
+      const float* partial = first + split * split_stride;
+      if (partial[1] == 0) continue;  // saw nothing
+      const float weight = exp2_nonpositive(splat(partial[0] - base))[0];
+      sum += weight * partial[1];
+      for (int64_t d = 0; d < p.value_dim; d++) out[d] += weight * partial[16 + d];
+    }
+    finish_row(p, s, item.b, queries.begin + row / p.group, item.kv_head * p.group + row % p.group, maximum, sum, out);
+  }
+}
+
+Plan plan_decode(const Problem& p, int threads) {
+  const DecodeTiling t = decode_tiling(p);
+  const int64_t tiles = p.batch * p.kv_heads * t.tiles;
+  const int64_t items = tiles * t.splits;
+  Plan plan;
+  plan.tile_q = static_cast<int32_t>(t.rows);
+  plan.tile_k = static_cast<int32_t>(kDecodeTile);
+  plan.splits = static_cast<int32_t>(t.splits);
+  plan.threads = static_cast<int32_t>(items < threads ? (items > 0 ? items : 1) : threads);
+  if (items > 0) {
+    const int64_t partials = t.splits > 1 ? items * t.rows * partial_stride(p) * static_cast<int64_t>(sizeof(float)) : 0;
+    plan.workspace_bytes = static_cast<uint64_t>(decode_scratch(p, t, nullptr, nullptr) * threads + partials);
+  }
+  return plan;
+}
+
+tsr_status decode(const Problem& p, const Plan&, std::byte* workspace, ThreadPool& pool) {
+  const DecodeTiling t = decode_tiling(p);
+  const int64_t per_thread = decode_scratch(p, t, nullptr, nullptr);
+  auto* partials = reinterpret_cast<float*>(workspace + per_thread * pool.size());
+  const int64_t split_stride = t.rows * partial_stride(p);
+  const auto item_of = [&](int64_t tile, int64_t split) {
+    const int64_t head = tile / t.tiles;
+    return DecodeItem{head / p.kv_heads, head % p.kv_heads, tile % t.tiles, split};
+  };
+  const int64_t tiles = p.batch * p.kv_heads * t.tiles;
+  pool.run(tiles * t.splits, [&](int64_t item, int worker) {
+    if (cancelled(p)) return;
+    DecodeScratch scratch;
+    decode_scratch(p, t, workspace + worker * per_thread, &scratch);
+    decode_item(p, item_of(item / t.splits, item % t.splits), t, scratch, partials + item * split_stride);
+  });
+  if (t.splits > 1 && !cancelled(p)) {
+    pool.run(tiles, [&](int64_t tile, int worker) {
+      DecodeScratch scratch;
+      decode_scratch(p, t, workspace + worker * per_thread, &scratch);
+      merge_splits(p, item_of(tile, 0), t, partials + tile * t.splits * split_stride, split_stride, scratch.out);
+    });
+  }
+  return cancelled(p) ? TSR_ABORTED : TSR_OK;
+}

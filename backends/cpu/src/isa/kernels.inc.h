@@ -1,0 +1,39 @@
+// The kernels of one instruction set. The including file names the set and its register shape:
+//   TSR_VL             floats in a vector
+//   TSR_PANEL_VECTORS  vectors of rows that a micro-kernel keeps
+//   TSR_BLOCK          keys (or value dimensions) that it keeps: BLOCK * PANEL_VECTORS accumulators, PANEL_VECTORS
+//                      loads and one broadcast must fit the register file
+//   TSR_TARGET_ROWS    rows of a prefill work item: enough to pay for making tiles, few enough for the L2 cache
+//   TSR_ISA_NAME, TSR_ISA_KERNELS
+
+#if defined(__x86_64__)
+// GCC 12 takes the undefined operand of its own AVX-512 intrinsics for a mistake (GCC bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "isa/kernels.h"
+#include "thread_pool.h"
+
+namespace tsr::cpu {
+namespace {
+
+#include "isa/simd.inc.h"
+#include "isa/scratch.inc.h"
+#include "isa/tile.inc.h"
+#include "isa/prefill.inc.h"
+#include "isa/decode.inc.h"
+
+}  // namespace
+
+extern const IsaKernels TSR_ISA_KERNELS;
+const IsaKernels TSR_ISA_KERNELS = {TSR_ISA_NAME, plan_prefill, prefill, plan_decode, decode};
+
+}  // namespace tsr::cpu

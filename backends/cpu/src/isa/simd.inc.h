@@ -1,0 +1,205 @@
+// Vectors of TSR_VL floats and the arithmetic that kernels need, for the instruction set that the including file is
+// compiled for. GCC/Clang vector extensions carry almost all of it; intrinsics appear only where those miss an
+// instruction (fma, max with IEEE operand order, F16C).
+//
+// Everything here is in an anonymous namespace: a function compiled for one instruction set must not be linked into
+// another's code (tested by cpu/isa-symbols).
+
+using vf = float __attribute__((vector_size(TSR_VL * 4)));
+using vi = int32_t __attribute__((vector_size(TSR_VL * 4)));
+using vf_unaligned = float __attribute__((vector_size(TSR_VL * 4), aligned(4), may_alias));
+using vu16 = uint16_t __attribute__((vector_size(TSR_VL * 2)));
+using vi8 = int8_t __attribute__((vector_size(TSR_VL)));
+using vu8 = uint8_t __attribute__((vector_size(TSR_VL)));
+
+#define TSR_SIMD [[gnu::always_inline]] inline
+
+constexpr float kInf = __builtin_inff();
+constexpr float kLog2e = 1.4426950408889634f;
+constexpr double kLn2 = 0.6931471805599453;
+
+TSR_SIMD vf load(const float* p) { return *reinterpret_cast<const vf_unaligned*>(p); }
+TSR_SIMD void store(float* p, vf x) { *reinterpret_cast<vf_unaligned*>(p) = x; }
+TSR_SIMD vf splat(float x) {
+#if defined(__AVX512F__) && TSR_VL == 16
+  return _mm512_set1_ps(x);
+#elif defined(__AVX__) && TSR_VL == 8
+  return _mm256_set1_ps(x);
+#else
+  return vf{x, x, x, x};
+#endif
+}
+TSR_SIMD vi splat_int(int32_t x) { return vi{} + x; }
+TSR_SIMD vi bits(vf x) { return (vi)x; }
+TSR_SIMD vf from_bits(vi x) { return (vf)x; }
+/// mask ? a : b for each lane; mask lanes are 0 or -1.
+TSR_SIMD vf select(vi mask, vf a, vf b) { return from_bits((mask & bits(a)) | (~mask & bits(b))); }
+
+/// a * b + c, rounded once.
+TSR_SIMD vf fma(vf a, vf b, vf c) {
+#if defined(__AVX512F__) && TSR_VL == 16
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__) && TSR_VL == 8
+  return _mm256_fmadd_ps(a, b, c);
+#elif defined(__ARM_NEON) && TSR_VL == 4
+  return vfmaq_f32(c, a, b);
+#else
+  return a * b + c;
+#endif
+}
+
+/// a > b ? a : b, so a NaN in b comes through and a NaN in a is dropped (x86's rule).
+TSR_SIMD vf max_or_second(vf a, vf b) {
+#if defined(__AVX512F__) && TSR_VL == 16
+  return _mm512_max_ps(a, b);
+#elif defined(__AVX__) && TSR_VL == 8
+  return _mm256_max_ps(a, b);
+#elif defined(__SSE2__) && TSR_VL == 4
+  return _mm_max_ps(a, b);
+#else
+  return select(a > b, a, b);
+#endif
+}
+
+TSR_SIMD bool any(vi mask) {
+#if defined(__AVX512F__) && TSR_VL == 16
+  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif defined(__AVX__) && TSR_VL == 8
+  return !_mm256_testz_si256((__m256i)mask, (__m256i)mask);
+#else
+  int32_t all = 0;
+  for (int i = 0; i < TSR_VL; i++) all |= mask[i];
+  return all != 0;
+#endif
+}
+
+/// Sum of the lanes, pairwise.
+TSR_SIMD float sum_lanes(vf x) {
+  float lane[TSR_VL];
+  store(lane, x);
+  for (int step = TSR_VL / 2; step > 0; step /= 2) {
+    for (int i = 0; i < step; i++) lane[i] += lane[i + step];
+  }
+  return lane[0];
+}
+
+/// 2^x for x <= 127; below -126 the result is flushed to 0 (-inf too), NaN stays NaN. Relative error <= 1.2e-7:
+/// 2e-9 of the degree-6 minimax polynomial on [-1/2, 1/2] and the rounding of its evaluation
+/// (cpu test exp2.cpp walks the whole range).
+TSR_SIMD vf exp2_nonpositive(vf x) {
+  x = max_or_second(splat(-127.0f), x);
+  const vf shifter = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  const vf shifted = x + shifter;
+  const vf f = x - (shifted - shifter);
+  vf y = splat(1.5345811e-4f);
+  y = fma(y, f, splat(1.33999312e-3f));
+  y = fma(y, f, splat(9.61848896e-3f));
+  y = fma(y, f, splat(5.55032878e-2f));
+  y = fma(y, f, splat(2.40226469e-1f));
+  y = fma(y, f, splat(6.93147206e-1f));
+  y = fma(y, f, splat(1.0f));
+  // Exponent field of 2^n is n + 127, so n = -127 gives +0; the shift drops the shifter's own bits.
+  const vf power = from_bits((bits(shifted) + splat_int(127)) << 23);
+  return y * power;
+}
+
+/// tanh(x), absolute error <= 1e-7, relative error <= 4e-7 near 0. NaN stays NaN.
+TSR_SIMD vf tanh_vector(vf x) {
+  const vi sign = bits(x) & splat_int(INT32_MIN);
+  const vf a = from_bits(bits(x) & splat_int(INT32_MAX));
+  // |x| < 0.63: x + x^3 P(x^2), P a minimax fit of degree 5 on [0, 0.4].
+  const vf z = a * a;
+  vf p = splat(2.27564292e-3f);
+  p = fma(p, z, splat(-8.32931433e-3f));
+  p = fma(p, z, splat(2.17646386e-2f));
+  p = fma(p, z, splat(-5.39587641e-2f));
+  p = fma(p, z, splat(1.33333016e-1f));
+  p = fma(p, z, splat(-3.33333332e-1f));
+  const vf near = fma(a * z, p, a);
+  // Elsewhere (1 - e) / (1 + e) with e = exp(-2|x|), which can't overflow.
+  const vf e = exp2_nonpositive(a * splat(-2.0f * kLog2e));
+  const vf far = (splat(1.0f) - e) / (splat(1.0f) + e);
+  return from_bits(bits(select(a < splat(0.625f), near, far)) | sign);
+}
+
+// ------------------------------------------------------------------------------------------- 16- and 8-bit floats
+
+TSR_SIMD vi widen(const uint16_t* p) {
+  vu16 h;
+  __builtin_memcpy(&h, p, sizeof h);
+  return __builtin_convertvector(h, vi);
+}
+
+TSR_SIMD void narrow(uint16_t* p, vi x) {
+  const vu16 h = __builtin_convertvector(x, vu16);
+  __builtin_memcpy(p, &h, sizeof h);
+}
+
+TSR_SIMD vf load_f16(const uint16_t* p) {
+#if defined(__AVX512F__) && TSR_VL == 16
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__F16C__) && TSR_VL == 8
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  const vi h = widen(p);
+  const vi sign = (h & splat_int(0x8000)) << 16;
+  const vi magnitude = (h & splat_int(0x7fff)) << 13;
+  // Reads the fp16 exponent and mantissa as a tiny fp32 and scales it up by 2^112: exact, subnormals included.
+  const vi finite = bits(from_bits(magnitude) * splat(0x1p112f));
+  const vi special = magnitude | splat_int(0x7f800000);
+  const vi is_special = magnitude >= splat_int(0x7c00 << 13);
+  return from_bits(sign | (is_special & special) | (~is_special & finite));
+#endif
+}
+
+/// Round to nearest even; overflow gives infinity, NaN a quiet NaN.
+TSR_SIMD void store_f16(uint16_t* p, vf x) {
+#if defined(__AVX512F__) && TSR_VL == 16
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__) && TSR_VL == 8
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+#else
+  const vi sign = (bits(x) >> 16) & splat_int(0x8000);
+  const vi a = bits(x) & splat_int(INT32_MAX);
+  // Normal: rebias the exponent, add half an ulp (less one if even), drop 13 bits. A carry rightly reaches the exponent.
+  const vi odd = (a >> 13) & splat_int(1);
+  const vi normal = (a - splat_int((127 - 15) << 23) + splat_int(0xfff) + odd) >> 13;
+  // Below 2^-14: adding 0.5 leaves the rounded fp16 subnormal in the low bits.
+  const vi subnormal = bits(from_bits(a) + splat(0.5f)) - splat_int(0x3f000000);
+  const vi is_small = a < splat_int(0x38800000);
+  const vi is_large = a >= splat_int(0x477ff000);  // 65520 and up round to infinity
+  const vi is_nan = a > splat_int(0x7f800000);
+  vi h = (is_small & subnormal) | (~is_small & normal);
+  h = (is_large & splat_int(0x7c00)) | (~is_large & h);
+  h = (is_nan & splat_int(0x7e00)) | (~is_nan & h);
+  narrow(p, h | sign);
+#endif
+}
+
+TSR_SIMD vf load_bf16(const uint16_t* p) { return from_bits(widen(p) << 16); }
+
+TSR_SIMD void store_bf16(uint16_t* p, vf x) {
+  const vi a = bits(x) & splat_int(INT32_MAX);
+  const vi odd = (bits(x) >> 16) & splat_int(1);
+  const vi rounded = ((bits(x) + splat_int(0x7fff) + odd) >> 16) & splat_int(0xffff);
+  const vi quiet = ((bits(x) >> 16) & splat_int(0xffff)) | splat_int(0x40);
+  const vi is_nan = a > splat_int(0x7f800000);
+  narrow(p, (is_nan & quiet) | (~is_nan & rounded));
+}
+
+TSR_SIMD vf load_f8(const uint8_t* p) {
+  vu8 b;
+  __builtin_memcpy(&b, p, sizeof b);
+  const vi u = __builtin_convertvector(b, vi);
+  const vi magnitude = u & splat_int(0x7f);
+  const vf finite = from_bits(magnitude << 20) * splat(0x1p120f);
+  const vi is_nan = magnitude == splat_int(0x7f);
+  return from_bits(((u & splat_int(0x80)) << 24) | (is_nan & splat_int(0x7fc00000)) | (~is_nan & bits(finite)));
+}
+
+/// Scalar fp16 of a quantised block's scale.
+TSR_SIMD float scalar_f16(const uint8_t* p) {
+  uint16_t h[TSR_VL] = {};
+  __builtin_memcpy(h, p, 2);
+  return load_f16(h)[0];
+}
