@@ -39,8 +39,9 @@ class ThreadPool {
       return;
     }
     using Body = std::remove_reference_t<F>;
-    run_loop(items, [](void* f, int64_t item, int worker) { (*static_cast<Body*>(f))(item, worker); },
-             const_cast<void*>(static_cast<const void*>(&body)));
+    run_loop(
+        items, [](void* f, int64_t item, int worker) { (*static_cast<Body*>(f))(item, worker); },
+        const_cast<void*>(static_cast<const void*>(&body)));
   }
 
  private:
@@ -51,10 +52,10 @@ class ThreadPool {
     void* body;
     int64_t items;
     std::atomic<int64_t> next{0};
-    std::atomic<int> helpers{0};   ///< workers inside; grows only under mutex_
-    std::exception_ptr failure{};    ///< under mutex_
+    std::atomic<int> helpers{0};  ///< workers inside; grows only under mutex_
+    std::exception_ptr failure{};  ///< under mutex_
     std::condition_variable done{};  ///< a helper has left
-    Loop* following = nullptr;     ///< in the list, under mutex_
+    Loop* following = nullptr;  ///< in the list, under mutex_
   };
 
   void run_loop(int64_t items, Call call, void* body);
@@ -67,7 +68,7 @@ class ThreadPool {
   const int64_t process_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  Loop* loops_ = nullptr;          ///< under mutex_
+  Loop* loops_ = nullptr;  ///< under mutex_
   std::atomic<uint64_t> posted_{0};  ///< counts loops, so that a worker can see a new one without the lock
   bool started_ = false;
   bool stopping_ = false;

@@ -1,0 +1,75 @@
+#include "tessera/common/select.h"
+
+#include <cstring>
+
+#include "tessera/common/text.h"
+
+namespace tsr {
+namespace {
+
+const Variant* find(const std::vector<Variant>& rows, const char* name) {
+  for (const Variant& row : rows) {
+    if (std::strcmp(row.name, name) == 0) return &row;
+  }
+  return nullptr;
+}
+
+Verdict unknown(const std::vector<Variant>& rows, const char* name) {
+  std::string names;
+  for (const Variant& row : rows) names += text(names.empty() ? "" : ", ", row.name);
+  return invalid("kernel: is \"", std::string(name).substr(0, 100), "\", must be one of ", names);
+}
+
+// Why nothing can: rows often share a reason, which is then said once, at the row that was asked for or the first.
+Verdict none(const std::vector<Variant>& rows, const Problem& problem) {
+  if (rows.empty()) return unsupported("this build has no kernel variants");
+  std::string reasons;
+  for (const Variant& row : rows) reasons += text(reasons.empty() ? "" : "; ", row.name, ": ", objection(row, problem));
+  return unsupported("no kernel variant can do this: ", reasons);
+}
+
+}  // namespace
+
+Selection select_variant(const std::vector<Variant>& rows, const Problem& problem, Preference preference,
+                         bool explain) {
+  Selection selection;
+  const Variant* forced = nullptr;
+  if (problem.kernel != nullptr) {
+    forced = find(rows, problem.kernel);
+    if (forced == nullptr) {
+      selection.verdict = unknown(rows, problem.kernel);
+      return selection;
+    }
+    const std::string why_not = objection(*forced, problem);
+    if (why_not.empty()) {
+      selection.row = forced;
+    } else {
+      selection.verdict = unsupported("kernel: is \"", forced->name, "\", which can't do this: ", why_not);
+    }
+  } else {
+    int best = 0;
+    for (const Variant& row : rows) {
+      if (!objection(row, problem).empty()) continue;
+      const int liked = preference(problem, row);
+      if (selection.row == nullptr || liked > best) {
+        selection.row = &row;
+        best = liked;
+      }
+    }
+    if (selection.row == nullptr) selection.verdict = none(rows, problem);
+  }
+  if (!explain) return selection;
+
+  for (const Variant& row : rows) {
+    if (&row == selection.row) continue;
+    std::string reason = objection(row, problem);
+    if (reason.empty()) {
+      reason = forced ? text("could do it, but \"", forced->name, "\" was asked for")
+                      : text("could do it, but ", selection.row->name, " is preferred for this shape");
+    }
+    selection.rejections.push_back({&row, std::move(reason)});
+  }
+  return selection;
+}
+
+}  // namespace tsr
