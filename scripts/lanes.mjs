@@ -42,9 +42,9 @@ export const lanes = [
   { name: "native", command: ["node", "scripts/ctest.mjs", "release"] },
   ...suites.map((folder) => ({ name: folder.split("/")[1], command: ["node", "scripts/vitest.mjs", folder] })),
 
-  { name: "native-asan", command: ["node", "scripts/ctest.mjs", "asan"], long: true, ci: true, minutes: 20 },
-  { name: "native-tsan", command: ["node", "scripts/ctest.mjs", "tsan"], long: true, ci: true, minutes: 20 },
-  { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 20 },
+  { name: "native-asan", command: ["node", "scripts/ctest.mjs", "asan"], long: true, ci: true, minutes: 15 },
+  { name: "native-tsan", command: ["node", "scripts/ctest.mjs", "tsan"], long: true, ci: true, minutes: 15 },
+  { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 15 },
   ...suites.filter(hasLongTests).map((folder) => ({
     name: `${folder.split("/")[1]}-long`,
     command: ["node", "scripts/vitest.mjs", folder, "--long"],
