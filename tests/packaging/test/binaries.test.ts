@@ -1,0 +1,49 @@
+import { execFileSync, spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { beforeEach, describe, expect, test } from "vitest";
+import { root } from "../src/pack.js";
+
+const binaries = [
+  { file: "backends/cpu/lib/libtessera-cpu.so", symbols: ["tsr_backend_entry"] },
+  {
+    file: "packages/core/native/build/Release/tessera.node",
+    symbols: ["napi_register_module_v1", "node_api_module_get_api_version_v1"],
+  },
+];
+
+describe.each(binaries)("$file", ({ file, symbols }) => {
+  const path = join(root, file);
+  const read = (program: string, ...args: string[]) => execFileSync(program, [...args, path], { encoding: "utf8" });
+
+  beforeEach((context) => {
+    if (process.platform !== "linux") context.skip("looks at ELF files, so only on Linux");
+    if (spawnSync("readelf", ["--version"]).status !== 0) context.skip("needs binutils (readelf, nm)");
+  });
+
+  test("exports nothing but its entry", () => {
+    const exported = read("nm", "-D", "--defined-only").trim().split("\n");
+    expect(exported.map((line) => line.split(" ").at(-1)).sort()).toEqual(symbols);
+  });
+
+  test("is hardened: relocations read-only, bound at load, no executable stack", () => {
+    const headers = read("readelf", "-lW");
+    expect(headers).toContain("GNU_RELRO");
+    expect(headers).toMatch(/GNU_STACK .* RW /);
+    expect(read("readelf", "-dW")).toMatch(/BIND_NOW|\bNOW\b/);
+  });
+
+  test("needs the system's C and C++ libraries only, looked up the system's way", () => {
+    const dynamic = read("readelf", "-dW");
+    expect(dynamic).not.toMatch(/R(UN)?PATH/);
+    const needed = [...dynamic.matchAll(/\(NEEDED\).*\[(.*)\]/g)].map((match) => match[1] ?? "");
+    const strange = needed.filter(
+      (name) => !/^(libc|libm|libdl|libpthread|libgcc_s|libstdc\+\+|ld-linux[^.]*)\.so/.test(name),
+    );
+    expect(strange).toEqual([]);
+  });
+
+  test("doesn't carry the path of the machine that built it", () => {
+    expect(readFileSync(path).includes(root)).toBe(false);
+  });
+});

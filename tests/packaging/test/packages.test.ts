@@ -1,0 +1,107 @@
+import { execFileSync, spawnSync } from "node:child_process";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { publint } from "publint";
+import { formatMessage } from "publint/utils";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type Installed, type PackageName, packAndInstall, packages, root } from "../src/pack.js";
+
+const names = Object.keys(packages) as PackageName[];
+let installed: Installed;
+beforeAll(() => {
+  installed = packAndInstall();
+}, 120_000);
+afterAll(() => installed?.remove());
+
+const node = (...args: string[]) =>
+  execFileSync(process.execPath, args, { cwd: installed.folder, encoding: "utf8" }).trim();
+const manifest = (name: PackageName) =>
+  JSON.parse(readFileSync(join(installed.folder, "node_modules", name, "package.json"), "utf8"));
+
+describe.each(names)("%s", (name) => {
+  test("carries what runs, and neither sources nor tests", () => {
+    const files = installed.files[name];
+    expect(files).toContain("LICENSE");
+    const strays = files.filter((file) =>
+      /(^|\/)(src|test|tests|node_modules|\.turbo)\/|tsconfig|\.config\.|\.log$/.test(file),
+    );
+    expect(strays).toEqual([]);
+  });
+
+  test("runs no script at install and has no workspace: version left", () => {
+    const { scripts = {}, dependencies = {}, optionalDependencies = {} } = manifest(name);
+    const hooks = ["preinstall", "install", "postinstall", "prepare"].filter((hook) => hook in scripts);
+    expect(hooks).toEqual([]);
+    for (const version of Object.values({ ...dependencies, ...optionalDependencies }))
+      expect(version).toMatch(/^[\^~]?\d+\.\d+\.\d+/);
+  });
+
+  test("publint has nothing to say", async () => {
+    const { messages, pkg } = await publint({
+      pkgDir: join(installed.folder, "node_modules", name),
+      pack: false,
+      strict: true,
+    });
+    expect(messages.map((message) => formatMessage(message, pkg))).toEqual([]);
+  });
+});
+
+test("types of @tessera/core resolve for ESM and CommonJS alike", () => {
+  const attw = join(root, "tests/packaging/node_modules/@arethetypeswrong/cli/dist/index.js");
+  const [tarball] = execFileSync("ls", [join(installed.folder, "tarballs/packages/core")], { encoding: "utf8" }).split(
+    "\n",
+  );
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    // node10 knows no exports map; nothing that old can run this package.
+    [attw, join(installed.folder, "tarballs/packages/core", tarball ?? ""), "--profile", "node16", "--format", "ascii"],
+    { encoding: "utf8", cwd: installed.folder },
+  );
+  expect(status, stdout + stderr).toBe(0);
+});
+
+describe("the packages as installed", () => {
+  const script = "const names = Object.keys(core).sort().join(); console.log(names)";
+
+  test("ESM and CommonJS offer the same names", () => {
+    const esm = node("--input-type=module", "-e", `import * as core from "@tessera/core"; ${script}`);
+    const cjs = node("-e", `const core = require("@tessera/core"); ${script}`);
+    expect(esm).toBe(cjs);
+    expect(esm.split(",")).toEqual(expect.arrayContaining(["attention", "openEngine", "oracle", "probe"]));
+  });
+
+  test("the CPU back end is found beside core", () => {
+    const library = node("-p", `require("@tessera/cpu").library`);
+    expect(library).toBe(join(installed.folder, "node_modules/@tessera/cpu/lib/libtessera-cpu.so"));
+    expect(existsSync(library)).toBe(true);
+    const engine = `const engine = await openEngine({ backend: "cpu" }); console.log(engine.backend); engine.dispose()`;
+    expect(node("--input-type=module", "-e", `import { openEngine } from "@tessera/core"; ${engine}`)).toBe("cpu");
+  });
+
+  test("the tessera command runs", () => {
+    const bin = join(installed.folder, "node_modules/@tessera/cli", manifest("@tessera/cli").bin.tessera);
+    expect(JSON.parse(node(bin, "devices", "--json"))).toEqual(expect.anything());
+    expect(node(bin, "--version")).toBe(manifest("@tessera/cli").version);
+  });
+
+  test("a C program compiles against the header that core ships", (context) => {
+    const compiler = process.env.CC ?? "cc";
+    if (spawnSync(compiler, ["--version"]).status !== 0) context.skip(`no C compiler (${compiler})`);
+    const include = node("-p", `require("@tessera/core/include").include`);
+    const source = join(installed.folder, "program.c");
+    writeFileSync(source, '#include "tessera/tessera.h"\nint main(void) { return TSR_ABI_VERSION == 1u ? 0 : 1; }\n');
+    const program = join(installed.folder, "program");
+    execFileSync(compiler, [
+      "-std=c11",
+      "-Wall",
+      "-Wextra",
+      "-Wpedantic",
+      "-Werror",
+      `-I${include}`,
+      "-o",
+      program,
+      source,
+    ]);
+    expect(spawnSync(program).status).toBe(0);
+  });
+});
