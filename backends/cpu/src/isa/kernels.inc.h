@@ -10,6 +10,7 @@
 // GCC 12 takes the undefined operand of its own AVX-512 intrinsics for a mistake (GCC bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
