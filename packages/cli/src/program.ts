@@ -1,0 +1,61 @@
+import { TesseraError } from "@tessera/core";
+import { Command, CommanderError } from "commander";
+import { addAttend } from "./commands/attend.js";
+import { addConform } from "./commands/conform.js";
+import { addDevices } from "./commands/devices.js";
+import { addDoctor } from "./commands/doctor.js";
+import { exit, type ExitCode, exitCodeOf, toJson } from "./ui/exit.js";
+import { version } from "./version.js";
+
+const help = `
+Examples
+  $ tessera devices                                    what this machine can run attention on
+  $ tessera attend qkv.safetensors --causal --check    compute it, and compare with the float64 oracle
+  $ tessera doctor                                     why a device isn't there, and what would help
+
+Exit codes: 0 good, 1 the answer is "no", 2 wrong usage or a bad file, 3 no usable device.`;
+
+/**
+ * Runs one command line. Everything that a user did or met ends in an exit code and a message; only a defect throws.
+ * Under --json an error is the one object on stdout, and its text is on stderr too.
+ */
+export async function run(
+  args: readonly string[],
+  out: (text: string) => void,
+  err: (text: string) => void,
+): Promise<ExitCode> {
+  let code: ExitCode = exit.good;
+  const io = { out, err, setExitCode: (value: ExitCode) => void (code = value) };
+  const json = args.includes("--json");
+
+  const program = new Command("tessera")
+    .description("Fused attention on any device: compute it, check it, look at it.")
+    .version(version(), "-V, --version")
+    .configureOutput({ writeOut: out, writeErr: err })
+    .showHelpAfterError("(add --help for the options)")
+    .exitOverride()
+    .addHelpText("after", help);
+  addDevices(program, io);
+  addAttend(program, io);
+  addConform(program, io);
+  addDoctor(program, io);
+
+  if (args.length === 0) {
+    out(program.helpInformation() + help.slice(1) + "\n");
+    return exit.good;
+  }
+  try {
+    await program.parseAsync(args, { from: "user" });
+    return code;
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      if (error.exitCode === 0) return exit.good; // help or version, printed already
+      if (json) out(toJson({ error: { code: "invalid-argument", message: error.message.replace(/^error: /, "") } }));
+      return exit.usage;
+    }
+    if (!(error instanceof TesseraError)) throw error;
+    if (json) out(toJson({ error: { code: error.code, message: error.message } }));
+    err(`tessera: ${error.message}\n`);
+    return exitCodeOf(error);
+  }
+}
