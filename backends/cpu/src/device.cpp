@@ -1,0 +1,136 @@
+#include "device.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "tessera/common/text.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace tsr::cpu {
+namespace {
+
+#if defined(__x86_64__)
+struct Leaf {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+};
+
+Leaf cpuid(unsigned leaf, unsigned sub = 0) {
+  Leaf r;
+  if (!__get_cpuid_count(leaf, sub, &r.a, &r.b, &r.c, &r.d)) return Leaf{};
+  return r;
+}
+
+// A set may be used only if the system saves its registers at a context switch: XCR0 says which it does.
+void probe_instructions(Device* device) {
+  const Leaf one = cpuid(1), seven = cpuid(7);
+  const auto has = [](unsigned word, int bit) { return ((word >> bit) & 1u) != 0; };
+  uint64_t saved = 0;
+  if (has(one.c, 27)) {
+    unsigned low, high;
+    asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    saved = (static_cast<uint64_t>(high) << 32) | low;
+  }
+  const bool ymm = (saved & 0x6) == 0x6;
+  const bool zmm = (saved & 0xe6) == 0xe6;
+  device->avx2 = ymm && has(one.c, 28) && has(one.c, 12) && has(one.c, 29) && has(seven.b, 5);
+  device->avx512 = device->avx2 && zmm && has(seven.b, 16) && has(seven.b, 30) && has(seven.b, 31) && has(seven.b, 17);
+  device->arch = device->avx512 ? "x86-64 avx512" : device->avx2 ? "x86-64 avx2" : "x86-64";
+
+  char brand[49] = {};
+  if (__get_cpuid_max(0x80000000u, nullptr) >= 0x80000004u) {
+    for (unsigned i = 0; i < 3; ++i) {
+      const Leaf part = cpuid(0x80000002u + i);
+      std::memcpy(brand + i * 16, &part, 16);
+    }
+  }
+  device->name = brand;
+}
+#elif defined(__aarch64__)
+void probe_instructions(Device* device) {
+  device->neon = true;
+  device->arch = "aarch64 neon";
+}
+#else
+void probe_instructions(Device* device) { device->arch = "portable"; }
+#endif
+
+std::string trimmed(const std::string& name) {
+  const size_t first = name.find_first_not_of(" \t"), last = name.find_last_not_of(" \t");
+  return first == std::string::npos ? std::string() : name.substr(first, last - first + 1);
+}
+
+std::string name_of_system() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(':');
+    if (colon != std::string::npos && line.compare(0, 10, "model name") == 0) return trimmed(line.substr(colon + 1));
+  }
+  return "CPU";
+}
+
+// Cores that the scheduler gives this process, and no more than a container's quota pays for.
+int usable_cores() {
+  int cores = 0;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
+  if (cores < 1) cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // more than 1,024 of them
+  std::ifstream limit("/sys/fs/cgroup/cpu.max");
+  std::string quota;
+  double period = 0;
+  if (limit >> quota >> period && quota != "max" && period > 0) {
+    const double paid = std::atof(quota.c_str()) / period;
+    if (paid > 0 && paid < cores) cores = static_cast<int>(paid) + (paid > static_cast<int>(paid) ? 1 : 0);
+  }
+  return cores < 1 ? 1 : cores < kMaxThreads ? cores : kMaxThreads;
+}
+
+uint64_t usable_memory() {
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  uint64_t bytes = pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : 0;
+  std::ifstream limit("/sys/fs/cgroup/memory.max");
+  uint64_t allowed = 0;
+  if (limit >> allowed && allowed > 0 && (bytes == 0 || allowed < bytes)) bytes = allowed;
+  return bytes;
+}
+
+}  // namespace
+
+Device probe_device() {
+  Device device;
+  probe_instructions(&device);
+  device.name = trimmed(device.name);
+  if (device.name.empty()) device.name = name_of_system();
+  device.cores = usable_cores();
+  device.memory_bytes = usable_memory();
+  return device;
+}
+
+bool runs(const Device& device, const char* isa) {
+  if (std::strcmp(isa, "avx2") == 0) return device.avx2;
+  if (std::strcmp(isa, "avx512") == 0) return device.avx512;
+  if (std::strcmp(isa, "neon") == 0) return device.neon;
+  return std::strcmp(isa, "portable") == 0;
+}
+
+Verdict threads_of_environment(int* threads) {
+  *threads = 0;
+  const char* const value = std::getenv("TESSERA_THREADS");
+  if (value == nullptr || *value == '\0') return {};
+  char* end = nullptr;
+  const long number = std::strtol(value, &end, 10);
+  if (*end != '\0' || number < 1 || number > kMaxThreads) {
+    return invalid("TESSERA_THREADS: is \"", std::string(value).substr(0, 100), "\", must be a number from 1 to ",
+                   kMaxThreads);
+  }
+  *threads = static_cast<int>(number);
+  return {};
+}
+
+}  // namespace tsr::cpu

@@ -1,0 +1,33 @@
+// What this machine is: the processor's name and instruction sets, the cores and the memory that this process may use.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tessera/common/problem.h"
+
+namespace tsr::cpu {
+
+struct Device {
+  std::string name;  ///< "AMD EPYC 7763"
+  std::string arch;  ///< "x86-64 avx2"
+  bool avx2 = false;    ///< and FMA and F16C, with the system's consent to use the registers
+  bool avx512 = false;  ///< F, BW, VL and DQ, and all of the above
+  bool neon = false;
+  int cores = 1;
+  uint64_t memory_bytes = 0;
+};
+
+/// Looks anew at each call: affinity and limits change.
+Device probe_device();
+
+/// Can this processor run kernels of "portable", "avx2", ...?
+bool runs(const Device& device, const char* isa);
+
+/// Most threads that a context may be asked for.
+constexpr int kMaxThreads = 1024;
+
+/// TESSERA_THREADS: threads of a context whose description leaves it open; 0 = not set.
+Verdict threads_of_environment(int* threads);
+
+}  // namespace tsr::cpu
