@@ -1,0 +1,64 @@
+#include "transfers.h"
+
+#include <cstring>
+
+namespace tessera {
+namespace {
+
+uint8_t* place(const Buffer& buffer, uint64_t offset) { return static_cast<uint8_t*>(buffer.data()) + offset; }
+
+}  // namespace
+
+void copyIn(Device& device, const Buffer& buffer, uint64_t offset, const uint8_t* source, uint64_t bytes) {
+  if (bytes == 0) return;
+  device.check(device.backend()->copy(device.context(), nullptr, place(buffer, offset), source, bytes,
+                                      TSR_COPY_HOST_TO_DEVICE));
+}
+
+void copyOut(Device& device, const Buffer& buffer, uint64_t offset, uint8_t* target, uint64_t bytes) {
+  if (bytes == 0) return;
+  device.check(device.backend()->copy(device.context(), nullptr, target, place(buffer, offset), bytes,
+                                      TSR_COPY_DEVICE_TO_HOST));
+}
+
+void fill(Device& device, const Buffer& buffer, uint64_t offset, uint8_t value, uint64_t bytes) {
+  if (bytes == 0) return;
+  device.check(device.backend()->fill(device.context(), nullptr, place(buffer, offset), value, bytes));
+}
+
+WriteJob::WriteJob(std::shared_ptr<Buffer> buffer, uint64_t offset, const uint8_t* source, uint64_t bytes)
+    : buffer_(std::move(buffer)), offset_(offset), source_(new uint8_t[bytes]), bytes_(bytes) {
+  if (bytes) std::memcpy(source_.get(), source, bytes);
+}
+
+void WriteJob::run(Session& session) {
+  try {
+    copyIn(session.device(), *buffer_, offset_, source_.get(), bytes_);
+  } catch (const Failure& failure) {
+    session.keepFault(failure);
+  }
+}
+
+void FillJob::run(Session& session) {
+  try {
+    fill(session.device(), *buffer_, offset_, value_, bytes_);
+  } catch (const Failure& failure) {
+    session.keepFault(failure);
+  }
+}
+
+void ReadJob::run(Session& session) {
+  session.throwFault();
+  copyOut(session.device(), *buffer_, offset_, target_, bytes_);
+}
+
+void SynchronizeJob::run(Session& session) {
+  Device& device = session.device();
+  if (device.async()) {
+    device.check(device.backend()->stream_synchronize(device.context(), nullptr));
+    session.reached(mark_);
+  }
+  session.throwFault();
+}
+
+}  // namespace tessera

@@ -1,0 +1,90 @@
+// Jobs that move bytes, wait, or replay a graph.
+#pragma once
+#include <memory>
+
+#include "session.h"
+
+namespace tessera {
+
+/** A recorded graph and what its calls use. */
+class Graph {
+ public:
+  Graph(std::shared_ptr<Device> device, tsr_graph* graph, Kept used)
+      : device_(std::move(device)), graph_(graph), used_(std::move(used)) {}
+  ~Graph() { device_->backend()->graph_destroy(graph_); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  void launch() { device_->check(device_->backend()->graph_launch(device_->context(), graph_, nullptr)); }
+
+ private:
+  std::shared_ptr<Device> device_;
+  tsr_graph* graph_;
+  Kept used_;
+};
+
+/** Host bytes into a buffer. Nobody waits for it: its failure is told by the next read or synchronize. */
+class WriteJob : public Job {
+ public:
+  WriteJob(std::shared_ptr<Buffer> buffer, uint64_t offset, const uint8_t* source, uint64_t bytes);
+  void run(Session& session) override;
+
+ private:
+  std::shared_ptr<Buffer> buffer_;
+  uint64_t offset_;
+  std::unique_ptr<uint8_t[]> source_;
+  uint64_t bytes_;
+};
+
+class FillJob : public Job {
+ public:
+  FillJob(std::shared_ptr<Buffer> buffer, uint64_t offset, uint8_t value, uint64_t bytes)
+      : buffer_(std::move(buffer)), offset_(offset), value_(value), bytes_(bytes) {}
+  void run(Session& session) override;
+
+ private:
+  std::shared_ptr<Buffer> buffer_;
+  uint64_t offset_;
+  uint8_t value_;
+  uint64_t bytes_;
+};
+
+/** JavaScript keeps `target` until the job is settled. */
+class ReadJob : public Job {
+ public:
+  ReadJob(std::shared_ptr<Buffer> buffer, uint64_t offset, uint8_t* target, uint64_t bytes)
+      : buffer_(std::move(buffer)), offset_(offset), target_(target), bytes_(bytes) {}
+  void run(Session& session) override;
+
+ private:
+  std::shared_ptr<Buffer> buffer_;
+  uint64_t offset_;
+  uint8_t* target_;
+  uint64_t bytes_;
+};
+
+class SynchronizeJob : public Job {
+ public:
+  explicit SynchronizeJob(uint64_t mark) : mark_(mark) {}
+  void run(Session& session) override;
+
+ private:
+  uint64_t mark_;
+};
+
+class LaunchJob : public Job {
+ public:
+  explicit LaunchJob(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {}
+  void run(Session&) override { graph_->launch(); }
+
+ private:
+  std::shared_ptr<Graph> graph_;
+};
+
+/** buffer[offset, offset + bytes) = source */
+void copyIn(Device& device, const Buffer& buffer, uint64_t offset, const uint8_t* source, uint64_t bytes);
+/** target = buffer[offset, offset + bytes) */
+void copyOut(Device& device, const Buffer& buffer, uint64_t offset, uint8_t* target, uint64_t bytes);
+void fill(Device& device, const Buffer& buffer, uint64_t offset, uint8_t value, uint64_t bytes);
+
+}  // namespace tessera

@@ -1,0 +1,171 @@
+/** A context of a native back end. What is slow happens off the event loop, in the addon. */
+import type {
+  AppendDesc,
+  AttentionDesc,
+  BackendContext,
+  BackendGraph,
+  DecodeDesc,
+  DeviceInfo,
+  Explanation,
+  KernelInfo,
+  MergeDesc,
+  Support,
+} from "../backend.js";
+import type { TesseraErrorCode } from "../error.js";
+import { type Addon, type AddonContext, type AddonGraph, type CallId, toTesseraError, translated } from "./addon.js";
+import { deviceInfo, explanation, kernelInfo } from "./answers.js";
+import { NativeBuffer } from "./native-buffer.js";
+import { Packer } from "./pack.js";
+import { outcome } from "./pending.js";
+
+export { settle } from "./pending.js";
+
+const packers = new WeakMap<Addon, Packer>();
+
+/** One for all contexts of an addon: a call is packed and handed over with nothing in between. */
+function packerOf(addon: Addon): Packer {
+  let packer = packers.get(addon);
+  if (packer === undefined) {
+    packer = new Packer(addon, (data): data is NativeBuffer => data instanceof NativeBuffer);
+    packers.set(addon, packer);
+  }
+  return packer;
+}
+
+export class NativeContext implements BackendContext {
+  readonly device: DeviceInfo;
+  readonly beginCapture?: () => void;
+  readonly endCapture?: () => BackendGraph;
+  readonly #native: AddonContext;
+  readonly #packer: Packer;
+
+  constructor(addon: Addon, native: AddonContext) {
+    this.#native = native;
+    this.#packer = packerOf(addon);
+    this.device = deviceInfo(native.device);
+    if (this.device.caps.graphs) {
+      this.beginCapture = () => translated(() => native.beginCapture());
+      this.endCapture = () => translated(() => new NativeGraph(native.endCapture(), native));
+    }
+  }
+
+  get bytesInUse(): number {
+    return this.#native.bytesInUse;
+  }
+
+  alloc(bytes: number): NativeBuffer {
+    return translated(() => new NativeBuffer(this, this.#native, this.#native.alloc(bytes), bytes));
+  }
+
+  write(buffer: NativeBuffer, byteOffset: number, source: Uint8Array): void {
+    translated(() => this.#native.write(buffer.idFor(this), byteOffset, source));
+  }
+
+  /** Every byte of a part of a buffer becomes `value`. Ordered with the work before and after it. */
+  fill(buffer: NativeBuffer, byteOffset: number, value: number, bytes: number): void {
+    translated(() => this.#native.fill(buffer.idFor(this), byteOffset, value, bytes));
+  }
+
+  read(buffer: NativeBuffer, byteOffset: number, target: Uint8Array): Promise<void> {
+    return this.#call(() => this.#native.read(buffer.idFor(this), byteOffset, target), target);
+  }
+
+  kernels(): readonly KernelInfo[] {
+    return translated(() => this.#native.kernels().map(kernelInfo));
+  }
+
+  supports(desc: AttentionDesc): Support {
+    return translated(() => {
+      const packer = this.#packer;
+      packer.attention(desc, this);
+      const no = this.#native.supports(packer.count, packer.views, desc.kernel);
+      if (no === undefined) return { supported: true };
+      const [code, reason] = no as [TesseraErrorCode & ("unsupported" | "invalid-argument"), string];
+      return { supported: false, code, reason };
+    });
+  }
+
+  explain(desc: AttentionDesc): Explanation {
+    return translated(() => {
+      const packer = this.#packer;
+      packer.attention(desc, this);
+      return explanation(this.#native.explain(packer.count, packer.views, desc.kernel));
+    });
+  }
+
+  attention(desc: AttentionDesc, signal?: AbortSignal): Promise<void> {
+    if (signal?.aborted) return Promise.reject(signal.reason);
+    try {
+      const packer = this.#packer;
+      packer.attention(desc, this);
+      const id = this.#native.attention(packer.count, packer.views, desc.kernel);
+      return outcome(id, desc, this.#native, signal);
+    } catch (thrown) {
+      return Promise.reject(toTesseraError(thrown));
+    }
+  }
+
+  append(desc: AppendDesc): Promise<void> {
+    return this.#call(() => {
+      const packer = this.#packer;
+      packer.append(desc, this);
+      return this.#native.append(packer.count, packer.views);
+    }, desc);
+  }
+
+  decode(desc: DecodeDesc, signal?: AbortSignal): Promise<void> {
+    if (signal?.aborted) return Promise.reject(signal.reason);
+    try {
+      const packer = this.#packer;
+      packer.decode(desc, this);
+      const id = this.#native.decode(packer.count, packer.views, desc.attention.kernel);
+      return outcome(id, desc, this.#native, signal);
+    } catch (thrown) {
+      return Promise.reject(toTesseraError(thrown));
+    }
+  }
+
+  merge(desc: MergeDesc): Promise<void> {
+    return this.#call(() => {
+      const packer = this.#packer;
+      packer.merge(desc, this);
+      return this.#native.merge(packer.count, packer.views);
+    }, desc);
+  }
+
+  synchronize(): Promise<void> {
+    return this.#call(() => this.#native.synchronize(), undefined);
+  }
+
+  dispose(): void {
+    this.#native.dispose();
+  }
+
+  /** `kept` stays reachable until the call is done: native code reads its memory. */
+  #call(call: () => CallId, kept: unknown): Promise<void> {
+    try {
+      return outcome(call(), kept, this.#native, undefined);
+    } catch (thrown) {
+      return Promise.reject(toTesseraError(thrown));
+    }
+  }
+}
+
+class NativeGraph implements BackendGraph {
+  constructor(
+    private readonly native: AddonGraph,
+    private readonly context: AddonContext,
+  ) {}
+
+  launch(): Promise<void> {
+    try {
+      return outcome(this.native.launch(), this, this.context, undefined);
+    } catch (thrown) {
+      return Promise.reject(toTesseraError(thrown));
+    }
+  }
+
+  dispose(): void {
+    this.native.dispose();
+  }
+}
