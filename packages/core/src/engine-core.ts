@@ -1,0 +1,60 @@
+/** What tensors, caches and verbs share of an engine: the device in use, its liveness, its memory. */
+import type { BackendBuffer, BackendContext, KernelInfo, TensorDesc } from "./backend.js";
+import { bytesOf, type DType } from "./dtype.js";
+import { TesseraError } from "./error.js";
+import { Storage } from "./storage.js";
+
+export class EngineCore {
+  readonly backend: string;
+  readonly context: BackendContext;
+  readonly hostMemory: boolean;
+  /** Fastest variant of a problem's shape, as `tune` found it. */
+  readonly tuned = new Map<string, { readonly kernel: string; readonly numSplits: number }>();
+  capturing = false;
+  #disposed = false;
+  #empty: Storage | undefined;
+  #kernels: readonly KernelInfo[] | undefined;
+
+  constructor(backend: string, context: BackendContext) {
+    this.backend = backend;
+    this.context = context;
+    this.hostMemory = context.device.caps.hostMemory;
+  }
+
+  get disposed(): boolean {
+    return this.#disposed;
+  }
+
+  /** @throws TesseraError `device-unavailable` once the engine was disposed */
+  alive(): void {
+    if (this.#disposed)
+      throw new TesseraError("device-unavailable", `the engine (${this.backend}) was disposed; open another`);
+  }
+
+  /** The catalogue doesn't change while a device is in use. */
+  kernels(): readonly KernelInfo[] {
+    this.#kernels ??= this.context.kernels();
+    return this.#kernels;
+  }
+
+  /** Memory for `count` elements; everything empty shares one buffer. */
+  allocate(dtype: DType, count: number): Storage {
+    this.alive();
+    if (count > 0) return new Storage(this, this.context.alloc(bytesOf(dtype, count)));
+    this.#empty ??= new Storage(this, this.context.alloc(64));
+    return this.#empty.retain();
+  }
+
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.context.dispose();
+  }
+}
+
+/** Bytes of a typed array. */
+export function bytesOfView(view: ArrayBufferView): Uint8Array {
+  return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+}
+
+export type BufferDesc = TensorDesc & { readonly data: BackendBuffer };

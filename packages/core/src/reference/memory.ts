@@ -1,0 +1,39 @@
+/** Buffers of the reference: plain ArrayBuffers, counted. */
+import type { BackendBuffer, TensorDesc } from "../backend.js";
+import { TesseraError } from "../error.js";
+import { invalid } from "../invalid.js";
+
+export class ReferenceBuffer implements BackendBuffer {
+  readonly bytes: number;
+  #memory: Uint8Array | undefined;
+  readonly #freed: (bytes: number) => void;
+
+  constructor(bytes: number, freed: (bytes: number) => void) {
+    try {
+      this.#memory = new Uint8Array(bytes);
+    } catch (cause) {
+      throw new TesseraError("out-of-memory", `no memory for a buffer of ${bytes} bytes`, { cause });
+    }
+    this.bytes = bytes;
+    this.#freed = freed;
+  }
+
+  /** Pending work keeps what it took; only new work is refused. */
+  get memory(): Uint8Array {
+    if (!this.#memory) throw invalid("the tensor's memory was disposed");
+    return this.#memory;
+  }
+
+  dispose(): void {
+    if (!this.#memory) return;
+    this.#memory = undefined;
+    this.#freed(this.bytes);
+  }
+}
+
+/** Memory of a descriptor of this context. */
+export function memoryOf(data: TensorDesc["data"]): ArrayBufferView {
+  if (ArrayBuffer.isView(data)) return data;
+  if (data instanceof ReferenceBuffer) return data.memory;
+  throw invalid("a tensor belongs to another back end than reference");
+}
