@@ -1,5 +1,4 @@
 import type { BackendBuffer } from "../backend.js";
-import { TesseraError } from "../error.js";
 import type { AddonContext } from "./addon.js";
 
 // The backstop for buffers that were forgotten; dispose() is the plan.
@@ -23,12 +22,6 @@ export class NativeBuffer implements BackendBuffer {
     readonly bytes: number,
   ) {
     forgotten.register(this, { native, id }, this);
-  }
-
-  /** Its id, if it is a live buffer of `context`. */
-  idFor(context: object): number {
-    if (this.owner !== context) throw new TesseraError("invalid-argument", "the buffer belongs to another context");
-    return this.id;
   }
 
   /** Calls in flight finish with it first. */

@@ -2,6 +2,7 @@
 import type {
   AppendDesc,
   AttentionDesc,
+  BackendBuffer,
   BackendContext,
   BackendGraph,
   DecodeDesc,
@@ -11,11 +12,11 @@ import type {
   MergeDesc,
   Support,
 } from "../backend.js";
-import type { TesseraErrorCode } from "../error.js";
-import { type Addon, type AddonContext, type AddonGraph, type CallId, toTesseraError, translated } from "./addon.js";
+import { TesseraError, type TesseraErrorCode } from "../error.js";
+import { type Addon, type AddonContext, type AddonGraph, toTesseraError, translated } from "./addon.js";
 import { deviceInfo, explanation, kernelInfo } from "./answers.js";
 import { NativeBuffer } from "./native-buffer.js";
-import { Packer } from "./pack.js";
+import { Packer, requireFixedLength } from "./pack.js";
 import { outcome } from "./pending.js";
 
 export { settle } from "./pending.js";
@@ -57,17 +58,22 @@ export class NativeContext implements BackendContext {
     return translated(() => new NativeBuffer(this, this.#native, this.#native.alloc(bytes), bytes));
   }
 
-  write(buffer: NativeBuffer, byteOffset: number, source: Uint8Array): void {
-    translated(() => this.#native.write(buffer.idFor(this), byteOffset, source));
+  write(buffer: BackendBuffer, byteOffset: number, source: Uint8Array): void {
+    translated(() => this.#native.write(this.#id(buffer), byteOffset, source));
   }
 
   /** Every byte of a part of a buffer becomes `value`. Ordered with the work before and after it. */
-  fill(buffer: NativeBuffer, byteOffset: number, value: number, bytes: number): void {
-    translated(() => this.#native.fill(buffer.idFor(this), byteOffset, value, bytes));
+  fill(buffer: BackendBuffer, byteOffset: number, value: number, bytes: number): void {
+    translated(() => this.#native.fill(this.#id(buffer), byteOffset, value, bytes));
   }
 
-  read(buffer: NativeBuffer, byteOffset: number, target: Uint8Array): Promise<void> {
-    return this.#call(() => this.#native.read(buffer.idFor(this), byteOffset, target), target);
+  read(buffer: BackendBuffer, byteOffset: number, target: Uint8Array): Promise<void> {
+    try {
+      requireFixedLength("target", target);
+      return outcome(this.#native.read(this.#id(buffer), byteOffset, target), target, this.#native);
+    } catch (thrown) {
+      return Promise.reject(toTesseraError(thrown));
+    }
   }
 
   kernels(): readonly KernelInfo[] {
@@ -99,18 +105,20 @@ export class NativeContext implements BackendContext {
       const packer = this.#packer;
       packer.attention(desc, this);
       const id = this.#native.attention(packer.count, packer.views, desc.kernel);
-      return outcome(id, desc, this.#native, signal);
+      return outcome(id, packer.views, this.#native, signal);
     } catch (thrown) {
       return Promise.reject(toTesseraError(thrown));
     }
   }
 
   append(desc: AppendDesc): Promise<void> {
-    return this.#call(() => {
+    try {
       const packer = this.#packer;
       packer.append(desc, this);
-      return this.#native.append(packer.count, packer.views);
-    }, desc);
+      return outcome(this.#native.append(packer.count, packer.views), packer.views, this.#native);
+    } catch (thrown) {
+      return Promise.reject(toTesseraError(thrown));
+    }
   }
 
   decode(desc: DecodeDesc, signal?: AbortSignal): Promise<void> {
@@ -119,35 +127,37 @@ export class NativeContext implements BackendContext {
       const packer = this.#packer;
       packer.decode(desc, this);
       const id = this.#native.decode(packer.count, packer.views, desc.attention.kernel);
-      return outcome(id, desc, this.#native, signal);
+      return outcome(id, packer.views, this.#native, signal);
     } catch (thrown) {
       return Promise.reject(toTesseraError(thrown));
     }
   }
 
   merge(desc: MergeDesc): Promise<void> {
-    return this.#call(() => {
+    try {
       const packer = this.#packer;
       packer.merge(desc, this);
-      return this.#native.merge(packer.count, packer.views);
-    }, desc);
+      return outcome(this.#native.merge(packer.count, packer.views), packer.views, this.#native);
+    } catch (thrown) {
+      return Promise.reject(toTesseraError(thrown));
+    }
   }
 
   synchronize(): Promise<void> {
-    return this.#call(() => this.#native.synchronize(), undefined);
+    try {
+      return outcome(this.#native.synchronize(), undefined, this.#native);
+    } catch (thrown) {
+      return Promise.reject(toTesseraError(thrown));
+    }
   }
 
   dispose(): void {
     this.#native.dispose();
   }
 
-  /** `kept` stays reachable until the call is done: native code reads its memory. */
-  #call(call: () => CallId, kept: unknown): Promise<void> {
-    try {
-      return outcome(call(), kept, this.#native, undefined);
-    } catch (thrown) {
-      return Promise.reject(toTesseraError(thrown));
-    }
+  #id(buffer: BackendBuffer): number {
+    if (buffer instanceof NativeBuffer && buffer.owner === this) return buffer.id;
+    throw new TesseraError("invalid-argument", "buffer: expected a buffer of this context");
   }
 }
 
@@ -159,7 +169,7 @@ class NativeGraph implements BackendGraph {
 
   launch(): Promise<void> {
     try {
-      return outcome(this.native.launch(), this, this.context, undefined);
+      return outcome(this.native.launch(), undefined, this.context);
     } catch (thrown) {
       return Promise.reject(toTesseraError(thrown));
     }

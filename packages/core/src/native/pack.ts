@@ -169,23 +169,30 @@ export class Packer {
     this.count = at;
   }
 
-  #view(name: string, data: ArrayBufferView): number {
+  #view(name: string, data: TensorDesc["data"]): number {
     if (!ArrayBuffer.isView(data))
       throw new TesseraError("invalid-argument", `${name}: expected a buffer of this context or a typed array`);
-    const memory = data.buffer as { resizable?: boolean; growable?: boolean };
-    if (memory.resizable)
-      throw new TesseraError(
-        "invalid-argument",
-        `${name} is in a resizable ArrayBuffer, which may shrink while it is used: pass one of a fixed length`,
-      );
+    requireFixedLength(name, data);
     this.#views ??= [];
     return this.#views.push(data) - 1;
   }
 }
 
+/** Native code works on the memory while JavaScript goes on. */
+export function requireFixedLength(name: string, { buffer }: ArrayBufferView): void {
+  if ((buffer as { resizable?: boolean }).resizable)
+    throw new TesseraError(
+      "invalid-argument",
+      `${name} is in a resizable ArrayBuffer, which may shrink while it is used: pass one of a fixed length`,
+    );
+}
+
 function refuse(name: string, { shape, strides, dtype }: TensorDesc): never {
   if (dtypes[dtype] === undefined)
-    throw new TesseraError("invalid-argument", `${name}: dtype is ${dtype}, expected ${Object.keys(dtypes).join(", ")}`);
+    throw new TesseraError(
+      "invalid-argument",
+      `${name}: dtype is ${dtype}, expected ${Object.keys(dtypes).join(", ")}`,
+    );
   throw new TesseraError(
     "invalid-argument",
     `${name}: shape [${shape}] and strides [${strides}] must have the same length, at most ${maxRank}`,

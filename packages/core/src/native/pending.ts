@@ -19,12 +19,7 @@ export function settle(id: number, status: number, text: string): void {
 }
 
 /** The promise of a call: see CallId. */
-export function outcome(
-  id: CallId,
-  kept: unknown,
-  native: AddonContext,
-  signal: AbortSignal | undefined,
-): Promise<void> {
+export function outcome(id: CallId, kept: unknown, native: AddonContext, signal?: AbortSignal): Promise<void> {
   if (id > 0) return settled(id, kept, native, signal);
   if (id < 0) pending.set(-id, { kept, settle: nothing });
   return Promise.resolve();

@@ -1,0 +1,157 @@
+/** Which back ends and devices can be used here, and if not, why not and what would mend it. */
+
+import type { BackendProbe } from "./backend.js";
+import { type BackendName, backendKinds, backendNames, loadBackend, loadFix } from "./backends.js";
+import { TesseraError } from "./error.js";
+import { deviceInfo, probeState } from "./native/answers.js";
+import { fixes, type LocateAttempt, locate } from "./native/locate.js";
+import { nativeLibrary } from "./native/native-library.js";
+import { type ProbeEnd, runProbeChild } from "./probe-process.js";
+
+export interface ProbeOptions {
+  /** Which to probe; all by default. */
+  readonly backends?: readonly BackendName[] | undefined;
+  /** Absolute path of one library to probe, in place of the named ones. */
+  readonly library?: string | undefined;
+  /** Milliseconds that a back end may take. Default TESSERA_PROBE_TIMEOUT_MS, else 10,000. */
+  readonly timeoutMs?: number | undefined;
+  /** Ask again rather than give the answer of an earlier call of this process. */
+  readonly fresh?: boolean | undefined;
+}
+
+/** What was found of one back end. */
+export interface ProbeReport extends BackendProbe {
+  /** Its name; of a library given by path, what the library calls itself, or its path. */
+  readonly backend: string;
+  readonly library?: string | undefined;
+  readonly version?: string | undefined;
+  /** Where its library was looked for. */
+  readonly attempts: readonly LocateAttempt[];
+}
+
+const defaultTimeout = 10_000;
+const longestTimeout = 2 ** 31 - 1;
+
+const cache = new Map<string, Promise<ProbeReport>>();
+
+/**
+ * Probes every back end, each native one in a child process of its own, at the same time. In the order of
+ * `backendNames`. Never rejects because of a back end: what went wrong is in its report.
+ */
+export async function probe(options: ProbeOptions = {}): Promise<ProbeReport[]> {
+  const timeoutMs = timeoutOf(options);
+  const { library } = options;
+  if (library !== undefined)
+    return [await remembered(options, library, () => probeLibrary(library, timeoutMs, library))];
+  for (const name of options.backends ?? []) {
+    if (!backendNames.includes(name))
+      throw new TesseraError("invalid-argument", `backends has "${name}", expected ${backendNames.join(", ")}`);
+  }
+  const names = backendNames.filter((name) => options.backends?.includes(name) ?? true);
+  return Promise.all(names.map((name) => remembered(options, name, () => probeNamed(name, timeoutMs))));
+}
+
+function timeoutOf({ timeoutMs }: ProbeOptions): number {
+  const given = timeoutMs ?? process.env.TESSERA_PROBE_TIMEOUT_MS;
+  if (given === undefined || given === "") return defaultTimeout;
+  const value = Number(given);
+  if (value > 0 && value <= longestTimeout) return value;
+  const what = timeoutMs === undefined ? "TESSERA_PROBE_TIMEOUT_MS" : "timeoutMs";
+  throw new TesseraError("invalid-argument", `${what} is ${given}, expected milliseconds from 1 to ${longestTimeout}`);
+}
+
+function remembered(options: ProbeOptions, what: string, ask: () => Promise<ProbeReport>): Promise<ProbeReport> {
+  const key = `${what}\n${surroundings()}`;
+  let answer = options.fresh ? undefined : cache.get(key);
+  if (answer === undefined) {
+    answer = ask();
+    cache.set(key, answer);
+  }
+  return answer;
+}
+
+// What an answer depends on.
+const variables = /^(TESSERA_|CUDA_|NVIDIA_|HIP_|ROCR_|ROCM_|HSA_|GPU_DEVICE_ORDINAL$|LD_LIBRARY_PATH$|LD_PRELOAD$)/;
+
+function surroundings(): string {
+  const relevant = Object.keys(process.env).filter((name) => variables.test(name));
+  return [process.cwd(), ...relevant.sort().map((name) => `${name}=${process.env[name]}`)].join("\n");
+}
+
+function probeNamed(name: BackendName, timeoutMs: number): Promise<ProbeReport> {
+  return backendKinds[name] === "library" ? probeLibrary(name, timeoutMs) : probeHere(name);
+}
+
+// Back ends in TypeScript run no native code of ours: nothing can crash.
+async function probeHere(name: BackendName): Promise<ProbeReport> {
+  try {
+    const backend = await loadBackend(name);
+    return { ...(await backend.probe()), backend: name, version: backend.version, attempts: [] };
+  } catch (error) {
+    const fix = `run \`npm install @tessera/${name}\``;
+    return {
+      backend: name,
+      state: "package-missing",
+      reason: (error as Error).message,
+      fix,
+      devices: [],
+      attempts: [],
+    };
+  }
+}
+
+async function probeLibrary(name: string, timeoutMs: number, path?: string): Promise<ProbeReport> {
+  const { library, attempts } = locate(name, path);
+  const report = { backend: name, attempts, devices: [] };
+  if (library === undefined) {
+    const reason = attempts.map(({ at, result }) => `${at}: ${result}`).join("; ");
+    const state = path === undefined ? "package-missing" : "load-failed";
+    return { ...report, state, reason, fix: fixes(name, attempts).join("; or ") };
+  }
+  const native = nativeLibrary();
+  if (native.addon === undefined) {
+    return { ...report, library, state: "load-failed", reason: native.reason, fix: native.fix };
+  }
+  const end = await runProbeChild(native.path, library, timeoutMs);
+  return { ...report, library, ...understood(name, end, timeoutMs) };
+}
+
+type Understood = BackendProbe & { readonly backend?: string; readonly version?: string };
+
+function understood(name: string, end: ProbeEnd, timeoutMs: number): Understood {
+  const bad = { devices: [] };
+  switch (end.kind) {
+    case "timed-out":
+      return {
+        ...bad,
+        state: "timed-out",
+        reason: `its probe gave no answer within ${timeoutMs} ms and was stopped`,
+        fix: "see whether the driver answers its own tools; a longer limit is TESSERA_PROBE_TIMEOUT_MS",
+      };
+    case "crashed":
+      return {
+        ...bad,
+        state: "crashed",
+        reason: `its probe crashed: ${end.how}${end.said === "" ? "" : ` (${end.said})`}`,
+        fix: `update the driver, or install @tessera/${name} again; other back ends are not affected`,
+      };
+    case "not-started":
+      return { ...bad, state: "error", reason: `no process for its probe: ${end.how}`, fix: "" };
+    case "answered":
+      break;
+  }
+  const { answer } = end;
+  if ("reason" in answer) {
+    const state = answer.state as BackendProbe["state"];
+    return { ...bad, state, reason: answer.reason, fix: loadFix(name, state) };
+  }
+  const { state, reason, fix } = answer.probe;
+  return {
+    backend: answer.name,
+    version: answer.version,
+    state: probeState(state),
+    reason,
+    fix,
+    devices: answer.devices.map(deviceInfo),
+  };
+}
