@@ -42,7 +42,7 @@ function(tessera_backend target)
   tessera_target(${target})
   # .so on macOS too: the loader opens it by that name, and nothing links against it.
   set_target_properties(${target} PROPERTIES SUFFIX ".so")
-  if(NOT TSR_SANITIZE) # a sanitized build must not replace the real one
+  if(NOT TSR_SANITIZE AND NOT CMAKE_CROSSCOMPILING) # a build for tests must not replace the one for use
     set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/lib)
   endif()
   if(CMAKE_SYSTEM_NAME STREQUAL "Linux")

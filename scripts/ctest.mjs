@@ -1,4 +1,4 @@
-// node scripts/ctest.mjs release|asan|tsan [ctest arguments]: builds and runs the C and C++ tests of one variant.
+// node scripts/ctest.mjs release|asan|tsan|arm64 [ctest arguments]: builds and runs the C and C++ tests of one variant.
 import { spawnSync } from "node:child_process";
 import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";

@@ -44,6 +44,14 @@ export const lanes = [
 
   { name: "native-asan", command: ["node", "scripts/ctest.mjs", "asan"], long: true, ci: true, minutes: 15 },
   { name: "native-tsan", command: ["node", "scripts/ctest.mjs", "tsan"], long: true, ci: true, minutes: 15 },
+  {
+    name: "native-arm64",
+    command: ["node", "scripts/ctest.mjs", "arm64"],
+    long: true,
+    ci: true,
+    minutes: 15,
+    needs: ["aarch64-linux-gnu-g++", "qemu-aarch64-static"],
+  },
   { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 15 },
   ...suites.filter(hasLongTests).map((folder) => ({
     name: `${folder.split("/")[1]}-long`,

@@ -7,6 +7,14 @@ export const variants = {
   release: [],
   asan: ["-DTSR_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
   tsan: ["-DTSR_SANITIZE=thread", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
+  // The NEON kernels, cross-compiled and run on this machine by an emulator.
+  arm64: [
+    "-DCMAKE_SYSTEM_NAME=Linux",
+    "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
+    "-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc",
+    "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",
+    "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64-static;-L;/usr/aarch64-linux-gnu",
+  ],
 };
 
 const oldestCMake = [3, 22];
