@@ -1,7 +1,7 @@
 import { defineConfig } from "tsup";
 
 export default defineConfig({
-  entry: ["src/main.ts"],
+  entry: { main: "src/main.ts", "conform-child": "src/conform/child.ts" },
   format: ["esm"],
   target: "node20",
   noExternal: ["@tessera/conformance"], // private source package: `tessera conform` carries the case table with it

@@ -4,7 +4,7 @@ import { addAttend } from "./commands/attend.js";
 import { addConform } from "./commands/conform.js";
 import { addDevices } from "./commands/devices.js";
 import { addDoctor } from "./commands/doctor.js";
-import { exit, type ExitCode, exitCodeOf, toJson } from "./ui/exit.js";
+import { type ExitCode, exit, exitCodeOf, toJson } from "./ui/exit.js";
 import { version } from "./version.js";
 
 const help = `
@@ -25,7 +25,10 @@ export async function run(
   err: (text: string) => void,
 ): Promise<ExitCode> {
   let code: ExitCode = exit.good;
-  const io = { out, err, setExitCode: (value: ExitCode) => void (code = value) };
+  const setExitCode = (value: ExitCode) => {
+    code = value;
+  };
+  const io = { out, err, setExitCode };
   const json = args.includes("--json");
 
   const program = new Command("tessera")
@@ -41,7 +44,7 @@ export async function run(
   addDoctor(program, io);
 
   if (args.length === 0) {
-    out(program.helpInformation() + help.slice(1) + "\n");
+    out(`${program.helpInformation()}${help}\n`);
     return exit.good;
   }
   try {

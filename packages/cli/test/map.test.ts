@@ -10,11 +10,22 @@ import { random } from "./helpers.js";
 import { checkXml, rasters } from "./png.js";
 
 const next = random(1);
-const tensor = (...shape: number[]) => ({ dtype: "f32" as const, shape, data: Float32Array.from({ length: shape.reduce((a, b) => a * b) }, next) });
+const tensor = (...shape: number[]) => ({
+  dtype: "f32" as const,
+  shape,
+  data: Float32Array.from({ length: shape.reduce((a, b) => a * b) }, next),
+});
 const ints = (...data: number[]) => Int32Array.from(data);
 
 function inputs(more: Partial<Inputs> = {}, [sq, sk, hq, hkv] = [6, 9, 4, 2]): Inputs {
-  return { prefix: "", q: tensor(1, sq!, hq!, 8), k: tensor(1, sk!, hkv!, 8), v: tensor(1, sk!, hkv!, 8), unbatched: true, ...more };
+  return {
+    prefix: "",
+    q: tensor(1, sq!, hq!, 8),
+    k: tensor(1, sk!, hkv!, 8),
+    v: tensor(1, sk!, hkv!, 8),
+    unbatched: true,
+    ...more,
+  };
 }
 
 function row(source: ReturnType<typeof weightSource>, head: number, query: number): number[] {
@@ -60,7 +71,11 @@ describe("weights", () => {
   });
 
   it("follow mask, bias, ALiBi, softcap and sinks", () => {
-    const mask = { dtype: "bool" as const, shape: [6, 9], data: Uint8Array.from({ length: 54 }, (_, n) => (n % 9) % 2) };
+    const mask = {
+      dtype: "bool" as const,
+      shape: [6, 9],
+      data: Uint8Array.from({ length: 54 }, (_, n) => (n % 9) % 2),
+    };
     expect(seen(row(weightSource(inputs({ mask }), { prefix: [] }), 1, 3))).toEqual([1, 3, 5, 7]);
 
     const bias = tensor(4, 6, 9);
@@ -86,7 +101,12 @@ describe("weights", () => {
   });
 
   it("keep packed sequences apart", () => {
-    const packed = inputs({ q: tensor(5, 4, 8), k: tensor(7, 2, 8), cuSeqLensQ: ints(0, 2, 2, 5), cuSeqLensK: ints(0, 3, 4, 7) });
+    const packed = inputs({
+      q: tensor(5, 4, 8),
+      k: tensor(7, 2, 8),
+      cuSeqLensQ: ints(0, 2, 2, 5),
+      cuSeqLensK: ints(0, 3, 4, 7),
+    });
     const source = weightSource(packed, { prefix: [], causal: true });
     expect(seen(row(source, 0, 0))).toEqual([0, 1]);
     expect(seen(row(source, 0, 1))).toEqual([0, 1, 2]);
@@ -185,7 +205,10 @@ describe("picture", () => {
       scale,
       queryText: textFor(metadata, 24),
       keyText: textFor(metadata, 24),
-      heads: Array.from({ length: heads }, (_, head) => ({ head, raster: rasterise(24, 24, source.rows(0, head), scale, 100) })),
+      heads: Array.from({ length: heads }, (_, head) => ({
+        head,
+        raster: rasterise(24, 24, source.rows(0, head), scale, 100),
+      })),
     });
     return { svg, scale };
   };

@@ -26,7 +26,11 @@ describe("hostile files", () => {
   const cases: [string, Buffer, RegExp][] = [
     ["empty", Buffer.alloc(0), /0 bytes, and the header's length alone takes 8/],
     ["seven bytes", Buffer.alloc(7), /7 bytes/],
-    ["length past the limit", Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]), /18446744073709551615 is past/],
+    [
+      "length past the limit",
+      Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]),
+      /18446744073709551615 is past/,
+    ],
     ["length past the file", Buffer.from([100, 0, 0, 0, 0, 0, 0, 0, 0x7b, 0x7d]), /truncated: the header is 100 bytes/],
     ["length zero", Buffer.alloc(16), /header length 0/],
     ["byte order mark", fileBytes('\ufeff{"a":1}'), /byte order mark/],
@@ -37,8 +41,16 @@ describe("hostile files", () => {
     ["two values", fileBytes("{}{}"), /after the end of the value/],
     ["trailing NUL", fileBytes("{}\u0000"), /after the end of the value/],
     ["trailing comma", fileBytes('{"q":1,}'), /expected a key/],
-    ["twice the same key", fileBytes('{"q":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"q":{}}', eight), /"q" appears twice/],
-    ["the same key in escapes", fileBytes('{"q":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"\\u0071":{}}', eight), /appears twice/],
+    [
+      "twice the same key",
+      fileBytes('{"q":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"q":{}}', eight),
+      /"q" appears twice/,
+    ],
+    [
+      "the same key in escapes",
+      fileBytes('{"q":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"\\u0071":{}}', eight),
+      /appears twice/,
+    ],
     ["twice the same member", fileBytes('{"q":{"dtype":"F32","dtype":"F32"}}'), /"dtype" appears twice/],
     ["deep nesting", fileBytes(`{"q":${"[".repeat(100_000)}`), /nested more than 8 deep/],
     ["half a surrogate", fileBytes('{"\\ud800":1}'), /surrogate/],
@@ -55,30 +67,51 @@ describe("hostile files", () => {
     ["negative extent", entry({ shape: [-2] }), /shape holds -2/],
     ["fractional extent", entry({ shape: [2.5] }), /shape holds 2.5/],
     ["extent as text", entry({ shape: ["2"] }), /shape holds "2"/],
-    ["10^18", fileBytes('{"q":{"dtype":"F32","shape":[1000000000000000000],"data_offsets":[0,8]}}', eight), /larger than any file/],
+    [
+      "10^18",
+      fileBytes('{"q":{"dtype":"F32","shape":[1000000000000000000],"data_offsets":[0,8]}}', eight),
+      /larger than any file/,
+    ],
     ["product past 2^64", entry({ shape: [2 ** 33, 2 ** 33, 4] }), /larger than any file/],
-    ["product that wraps to 8 bytes", fileBytes('{"q":{"dtype":"U8","shape":[4294967297,4294967288],"data_offsets":[0,8]}}', eight), /larger than any file|takes/],
+    [
+      "product that wraps to 8 bytes",
+      fileBytes('{"q":{"dtype":"U8","shape":[4294967297,4294967288],"data_offsets":[0,8]}}', eight),
+      /larger than any file|takes/,
+    ],
     ["offsets missing", entry({ data_offsets: undefined }), /data_offsets must be \[begin, end\]/],
     ["three offsets", entry({ data_offsets: [0, 4, 8] }), /data_offsets must be/],
     ["offsets reversed", entry({ data_offsets: [8, 0] }), /0 <= begin <= end/],
     ["negative offset", entry({ data_offsets: [-8, 0] }), /0 <= begin <= end/],
     ["offsets past the file", entry({ data_offsets: [0, 16] }), /end past the file's 8 bytes/],
-    ["offsets past 2^64", fileBytes('{"q":{"dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551624]}}', eight), /end past/],
+    [
+      "offsets past 2^64",
+      fileBytes('{"q":{"dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551624]}}', eight),
+      /end past/,
+    ],
     ["offsets not of the shape", entry({ shape: [1] }), /F32 \[1\] takes 4 bytes, and data_offsets \[0, 8\] give 8/],
     ["half a byte", entry({ dtype: "F4", shape: [3], data_offsets: [0, 1] }), /ends within a byte/],
     [
       "overlap",
-      fileBytes({ a: { dtype: "U8", shape: [5], data_offsets: [0, 5] }, b: { dtype: "U8", shape: [4], data_offsets: [4, 8] } }, eight),
+      fileBytes(
+        { a: { dtype: "U8", shape: [5], data_offsets: [0, 5] }, b: { dtype: "U8", shape: [4], data_offsets: [4, 8] } },
+        eight,
+      ),
       /"b" begins at 4, within "a", which ends at 5/,
     ],
     [
       "the same bytes twice",
-      fileBytes({ a: { dtype: "U8", shape: [8], data_offsets: [0, 8] }, b: { dtype: "U8", shape: [8], data_offsets: [0, 8] } }, eight),
+      fileBytes(
+        { a: { dtype: "U8", shape: [8], data_offsets: [0, 8] }, b: { dtype: "U8", shape: [8], data_offsets: [0, 8] } },
+        eight,
+      ),
       /within/,
     ],
     [
       "a hole",
-      fileBytes({ a: { dtype: "U8", shape: [2], data_offsets: [0, 2] }, b: { dtype: "U8", shape: [4], data_offsets: [4, 8] } }, eight),
+      fileBytes(
+        { a: { dtype: "U8", shape: [2], data_offsets: [0, 2] }, b: { dtype: "U8", shape: [4], data_offsets: [4, 8] } },
+        eight,
+      ),
       /bytes 2 to 4 of the data belong to no tensor/,
     ],
     ["a hole at the start", entry({ shape: [1], data_offsets: [4, 8] }), /bytes 0 to 4/],
@@ -169,7 +202,9 @@ describe("good files", () => {
       F4: { dtype: "F4", shape: [2], data_offsets: [8, 9] },
       __proto__x: { dtype: "U8", shape: [1, 1], data_offsets: [9, 10] },
     };
-    const file = await SafetensorsFile.open(put(folder, "odd", fileBytes(`${JSON.stringify(header)}   `, new Uint8Array(10))));
+    const file = await SafetensorsFile.open(
+      put(folder, "odd", fileBytes(`${JSON.stringify(header)}   `, new Uint8Array(10))),
+    );
     expect([...file.header.tensors.keys()]).toEqual(Object.keys(header));
     expect((await file.read("empty")).length).toBe(0);
     await file.close();

@@ -1,7 +1,7 @@
 import { type Engine, openEngine } from "@tessera/core";
 import { SafetensorsFile } from "../safetensors/read.js";
 import { type TensorToWrite, writeSafetensors } from "../safetensors/write.js";
-import { exit, type ExitCode, toJson } from "../ui/exit.js";
+import { type ExitCode, exit, toJson } from "../ui/exit.js";
 import type { Io } from "../ui/io.js";
 import { Progress } from "../ui/progress.js";
 import { type Verdict, verify } from "./check.js";

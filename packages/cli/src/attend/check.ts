@@ -76,7 +76,8 @@ function compareStored(
     const { error, at } = furthest(result.lseTensor.data, expected);
     // The oracle's bound is that of its own worst place; only the relative part moves with the value.
     const value = Math.abs(expected[at] ?? 0);
-    const bound = 1e-5 + 2 ** -22 * oracle.magnitude + (Number.isFinite(value) ? (1e-6 + rounding[lse.dtype]) * value : 0);
+    const bound =
+      1e-5 + 2 ** -22 * oracle.magnitude + (Number.isFinite(value) ? (1e-6 + rounding[lse.dtype]) * value : 0);
     verdict.storedLse = { maxError: error, bound };
   }
   return verdict;
@@ -84,7 +85,10 @@ function compareStored(
 
 function sameShape(path: string, name: string, stored: readonly number[], expected: readonly number[]): void {
   if (stored.length === expected.length && stored.every((n, d) => n === expected[d])) return;
-  throw invalid(path, `tensor ${quote(name)} has shape [${stored.join(", ")}]; its q, k and v give [${expected.join(", ")}]`);
+  throw invalid(
+    path,
+    `tensor ${quote(name)} has shape [${stored.join(", ")}]; its q, k and v give [${expected.join(", ")}]`,
+  );
 }
 
 function furthest(actual: ArrayLike<number>, expected: ArrayLike<number>): { error: number; at: number } {

@@ -60,7 +60,10 @@ export async function readInputs(file: SafetensorsFile, prefix: string): Promise
     const allowed = unbatched
       ? "[S, H, D] as q has 3 dimensions"
       : "[B, S, H, D], or [T, H, D] together with cu_seqlens_k";
-    throw invalid(file.path, `tensor ${quote(prefix + name)} has shape [${tensor.shape.join(", ")}]; allowed: ${allowed}`);
+    throw invalid(
+      file.path,
+      `tensor ${quote(prefix + name)} has shape [${tensor.shape.join(", ")}]; allowed: ${allowed}`,
+    );
   };
   return {
     prefix,
@@ -139,7 +142,10 @@ async function ints(file: SafetensorsFile, name: string): Promise<Int32Array | u
 
 function demandPacked(file: SafetensorsFile, name: string, tensor: FloatTensor, by: string): FloatTensor {
   if (tensor.shape.length === 3) return tensor;
-  throw invalid(file.path, `tensor ${quote(name)} has shape [${tensor.shape.join(", ")}]; allowed with ${by}: [T, H, D]`);
+  throw invalid(
+    file.path,
+    `tensor ${quote(name)} has shape [${tensor.shape.join(", ")}]; allowed with ${by}: [T, H, D]`,
+  );
 }
 
 function withBatch(tensor: FloatTensor): FloatTensor {

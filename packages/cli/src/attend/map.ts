@@ -26,7 +26,10 @@ export async function writeMap(
     throw new TesseraError("invalid-argument", `--head is ${head}; allowed: 0 to ${source.heads - 1}`);
   }
   if (head === undefined && source.heads > mostHeads) {
-    throw new TesseraError("invalid-argument", `--map of all ${source.heads} heads; allowed: ${mostHeads}, or one by --head H`);
+    throw new TesseraError(
+      "invalid-argument",
+      `--map of all ${source.heads} heads; allowed: ${mostHeads}, or one by --head H`,
+    );
   }
   const chosen = head === undefined ? Array.from({ length: source.heads }, (_, h) => h) : [head];
   const scale = new Scale(source.keys);

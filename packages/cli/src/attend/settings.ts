@@ -32,7 +32,8 @@ export function checkSettings(settings: Settings): void {
     throw new TesseraError("invalid-argument", message);
   };
   const { prefix } = settings;
-  if (settings.head !== undefined && settings.map === undefined) refuse("--head chooses what --map draws; add --map FILE.svg");
+  if (settings.head !== undefined && settings.map === undefined)
+    refuse("--head chooses what --map draws; add --map FILE.svg");
   if (new Set(prefix).size < prefix.length) refuse(`--prefix is given twice with one value: ${prefix.join(", ")}`);
   if (settings.map !== undefined && prefix.length > 1) {
     refuse(`--map draws one prefix; --prefix is given ${prefix.length} times: ${prefix.join(", ")}`);

@@ -110,7 +110,10 @@ function placeOf(inputs: Inputs, batch: number, row: number): Place | undefined 
 }
 
 /** Element [b, h, i, j] of [B|1, H|1, Sq, Sk]; leading dimensions may be absent. */
-function grid(tensor: { readonly shape: readonly number[] }, data: ArrayLike<number>): (b: number, h: number, i: number, j: number) => number {
+function grid(
+  tensor: { readonly shape: readonly number[] },
+  data: ArrayLike<number>,
+): (b: number, h: number, i: number, j: number) => number {
   const [batches, heads, queries, keys] = [...Array(4 - tensor.shape.length).fill(1), ...tensor.shape] as [
     number,
     number,

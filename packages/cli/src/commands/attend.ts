@@ -32,9 +32,7 @@ export function addAttend(program: Command, io: Io): void {
     .option("-o, --output <file>", "write out and lse there (safetensors)")
     .option("--prefix <text>", "read TEXTq, TEXTk, ...; repeat it for several layers", append, [])
     .option("--causal", "a query sees no key after its own position")
-    .addOption(
-      new Option("--align <how>", "where queries stand among the keys").choices(["bottom-right", "top-left"]),
-    )
+    .addOption(new Option("--align <how>", "where queries stand among the keys").choices(["bottom-right", "top-left"]))
     .option("--window <left,right>", "keys visible around a query's position, inclusive; -1 = unbounded", windowOf)
     .option("--scale <x>", "factor of q·k (default: 1/√D)", finite)
     .option("--softcap <x>", "scores become x·tanh(score/x); 0 = off", notNegative)

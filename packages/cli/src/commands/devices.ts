@@ -1,3 +1,55 @@
+import { type ProbeReport, probe } from "@tessera/core";
 import type { Command } from "commander";
+import { chosenDevice } from "../ui/chosen.js";
+import { exit, toJson } from "../ui/exit.js";
 import type { Io } from "../ui/io.js";
-export function addDevices(_program: Command, _io: Io): void {}
+import { bytes, table } from "../ui/table.js";
+
+const help = `
+The device marked * is the one that attention runs on if nothing else is asked (TESSERA_BACKEND counts).
+
+Examples
+  $ tessera devices
+  $ tessera devices --json
+
+Exit codes: 0 a device is usable (the TypeScript reference is one, so any machine has one), 3 none is:
+TESSERA_BACKEND names one that can't be used.`;
+
+export function addDevices(program: Command, io: Io): void {
+  program
+    .command("devices")
+    .summary("every back end and device: usable or not, why not, what would fix it")
+    .description("List every back end and device: usable or not, why not, and what would fix it.")
+    .option("--json", "print one JSON object")
+    .addHelpText("after", help)
+    .action(async ({ json }: { json?: boolean }) => {
+      const reports = await probe();
+      const chosen = chosenDevice(reports);
+      io.out(json ? toJson({ chosen: chosen ?? null, backends: reports }) : describe(reports, chosen));
+      io.setExitCode(chosen === undefined ? exit.device : exit.good);
+    });
+}
+
+export function describe(reports: readonly ProbeReport[], chosen: ReturnType<typeof chosenDevice>): string {
+  const rows = [["", "BACKEND", "DEVICE", "NAME", "ARCH", "MEMORY", "STATE"]];
+  const causes: string[] = [];
+  const explain = (who: string, { reason, fix }: { readonly reason: string; readonly fix: string }) => {
+    if (reason !== "") causes.push(`${who}: ${reason}\n`);
+    if (fix !== "") causes.push(`${reason === "" ? `${who}:` : "    "} fix: ${fix}\n`);
+  };
+  for (const report of reports) {
+    const { backend, state, devices } = report;
+    if (state !== "usable") explain(backend, report);
+    if (devices.length === 0) rows.push(["", backend, "-", "-", "-", "-", state]);
+    for (const device of devices) {
+      const { index, name, arch, memoryBytes } = device;
+      const marked = chosen?.backend === backend && chosen.device === index;
+      const memory = memoryBytes > 0 ? bytes(memoryBytes) : "-";
+      rows.push([marked ? "*" : "", backend, String(index), name, arch || "-", memory, device.state]);
+      if (device.state !== "usable") explain(`${backend} ${index}`, device);
+    }
+  }
+  const why = causes.length > 0 ? `\n${causes.join("")}` : "";
+  const verdict = chosen === undefined ? "\nNo device can be used as asked.\n" : "";
+  return table(rows) + why + verdict;
+}

@@ -29,7 +29,13 @@ export interface HeadRaster {
  * A cell that stands for several weights shows the largest: a mean would wash out the thin lines that heads draw. A cell
  * is hidden only if all of it is. Memory is that of the picture and of one row.
  */
-export function rasterise(queries: number, keys: number, weightsOf: WeightsOf, scale: Scale, limit: number): HeadRaster {
+export function rasterise(
+  queries: number,
+  keys: number,
+  weightsOf: WeightsOf,
+  scale: Scale,
+  limit: number,
+): HeadRaster {
   const queriesPerCell = Math.max(1, Math.ceil(queries / limit));
   const keysPerCell = Math.max(1, Math.ceil(keys / limit));
   const width = Math.ceil(keys / keysPerCell);

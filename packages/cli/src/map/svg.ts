@@ -1,5 +1,5 @@
 import { hex, palette, ramp, type Scale } from "./colour.js";
-import { type Box, layOut, type Layout, margin, ticks } from "./layout.js";
+import { type Box, type Layout, layOut, margin, ticks } from "./layout.js";
 import { encodePng } from "./png.js";
 import type { HeadRaster } from "./raster.js";
 import { glyph, inContext, type PositionText, xml } from "./text.js";

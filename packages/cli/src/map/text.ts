@@ -30,7 +30,6 @@ export function inContext(text: PositionText, at: number, before = 18): string {
 /** Escapes for XML, and replaces what XML can't hold at all. */
 export function xml(text: string): string {
   return text
-    .toWellFormed()
-    .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd")
+    .replace(/[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu, "\ufffd")
     .replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 }

@@ -1,0 +1,87 @@
+import type { ProbeReport } from "@tessera/core";
+import type { Chosen } from "../ui/chosen.js";
+import { bytes, table } from "../ui/table.js";
+import type { Variable } from "./environment.js";
+import type { PackageFinding } from "./packages.js";
+import type { System } from "./system.js";
+
+/** tessera.node, which loads the native back ends. */
+export interface AddonFinding {
+  readonly path: string;
+  readonly state: string;
+  readonly fix: string;
+}
+
+export interface Findings {
+  readonly system: System;
+  readonly packages: readonly PackageFinding[];
+  readonly addon: AddonFinding;
+  readonly backends: readonly ProbeReport[];
+  readonly environment: readonly Variable[];
+  readonly chosen: Chosen | null;
+}
+
+export function describeDoctor(findings: Findings): string {
+  const { system, environment, addon } = findings;
+  const sections = [
+    section("System", [
+      ["os", `${system.os}, ${system.architecture}`],
+      ["libc", system.libc],
+      ["node", system.node],
+      ["cpu", `${system.cpu}, ${system.cores} ${system.cores === 1 ? "core" : "cores"}, ${bytes(system.memoryBytes)}`],
+      ["features", system.cpuFeatures.join(" ") || "none that kernels are built for"],
+    ]),
+    section(
+      "Packages",
+      findings.packages.map(({ name, version, folder }) => [name, version ?? "not installed", folder ?? ""]),
+    ),
+    section("Addon", [[addon.path, addon.state], ...(addon.fix === "" ? [] : [["fix", addon.fix]])]),
+    `Back ends\n${findings.backends.map(describeBackend).join("")}`,
+    section(
+      "Environment",
+      environment.length === 0
+        ? [["nothing set that matters"]]
+        : environment.map(({ name, value, meaning }) => [name, value, meaning === "" ? "" : `(${meaning})`]),
+    ),
+  ];
+  return `${sections.join("\n")}\n${verdict(findings)}\n`;
+}
+
+function section(title: string, rows: readonly (readonly string[])[]): string {
+  return `${title}\n${table(rows, "  ")}`;
+}
+
+function describeBackend(report: ProbeReport): string {
+  const { backend, state, version, library, reason, fix, devices, attempts } = report;
+  let text = `  ${backend}${version ? ` ${version}` : ""}: ${state}\n`;
+  if (library !== undefined) text += `    library  ${library}\n`;
+  else if (state !== "usable")
+    for (const { from, at, result } of attempts) text += `    looked   ${from}: ${at}: ${result}\n`;
+  if (reason !== "" && (library !== undefined || attempts.length === 0)) text += `    cause    ${reason}\n`;
+  const ordered = fix.split("; or ").filter((step) => step !== "");
+  ordered.forEach((step, n) => {
+    text += `    fix ${n + 1}    ${step}\n`;
+  });
+  for (const device of devices) {
+    const memory = device.memoryBytes > 0 ? `, ${bytes(device.memoryBytes)}` : "";
+    text += `    device ${device.index} ${device.name} (${device.arch}${memory}): ${device.state}\n`;
+    if (device.reason !== "") text += `      cause  ${device.reason}\n`;
+    if (device.fix !== "") text += `      fix    ${device.fix}\n`;
+  }
+  return text;
+}
+
+function verdict({ chosen, backends }: Findings): string {
+  if (chosen === null) {
+    const asked = process.env.TESSERA_BACKEND;
+    return `Verdict: nothing can run attention as asked${asked ? ` (TESSERA_BACKEND=${asked})` : ""}; see the fixes above.`;
+  }
+  const device = backends
+    .find(({ backend }) => backend === chosen.backend)
+    ?.devices.find((d) => d.index === chosen.device);
+  const on = `${chosen.backend}${device ? `, ${device.name}` : ""}`;
+  if (chosen.backend === "reference") {
+    return `Verdict: attention works, but slowly: only the TypeScript reference is usable. The cpu fixes above come first.`;
+  }
+  return `Verdict: good. Attention runs natively on ${on}.`;
+}

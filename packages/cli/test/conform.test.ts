@@ -1,0 +1,103 @@
+import { spawnSync } from "node:child_process";
+import { existsSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { describe, expect, it, type TestContext } from "vitest";
+import { scratch, tessera } from "./helpers.js";
+
+const folder = scratch();
+const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url));
+const cpu = path("../../../backends/cpu/lib/libtessera-cpu.so");
+const compiler = ["cc", "gcc", "clang"].find((name) => spawnSync(name, ["--version"]).status === 0);
+
+/** A back end that is wrong in the way that the macro says (shim.c). */
+function shim(ctx: TestContext, macro: string): string {
+  if (compiler === undefined) ctx.skip("no C compiler");
+  if (!existsSync(cpu)) ctx.skip("no CPU back end");
+  const library = join(folder, `${macro}.so`);
+  const args = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror", `-D${macro}`, `-DREAL="${cpu}"`];
+  const { status, stderr } = spawnSync(
+    compiler,
+    [...args, "-I", path("../../core/include"), path("shim.c"), "-o", library, "-ldl"],
+    { encoding: "utf8" },
+  );
+  expect(stderr).toBe("");
+  expect(status).toBe(0);
+  return library;
+}
+
+const few = ["--filter", "causal", "--quick", "--layout", "contiguous"];
+
+describe("tessera conform", () => {
+  it("a right back end: exit 0", async (ctx) => {
+    if (!existsSync(cpu)) ctx.skip("no CPU back end");
+    const { code, out, err } = await tessera("conform", cpu, ...few);
+    expect({ code, err }).toEqual({ code: 0, err: "" });
+    expect(out).toMatch(/^kernel +passed +failed +declined$/m);
+    expect(out).toMatch(/libtessera-cpu\.so \(cpu [\d.]+\): conformant\n$/);
+
+    const json = await tessera("conform", cpu, ...few, "--json");
+    const report = JSON.parse(json.out);
+    expect(report).toMatchObject({ name: "cpu", conformant: true, failed: 0, failures: [] });
+    expect(report.passed).toBeGreaterThan(0);
+    expect(json.err).toBe("");
+
+    const kernel = report.kernels[0].name;
+    const one = JSON.parse((await tessera("conform", cpu, ...few, "--kernel", kernel, "--json")).out);
+    expect(one.kernels.map((k: { name: string }) => k.name)).toEqual([kernel]);
+  });
+
+  it("a wrong result: exit 1, failures first", async (ctx) => {
+    const library = shim(ctx, "WRONG");
+    const { code, out } = await tessera("conform", library, ...few);
+    expect(code).toBe(1);
+    expect(out).toMatch(/^FAIL \S+\/contiguous\/\S+ \[result\]\n {5}.*\d/);
+    expect(out).toMatch(/NOT conformant\n$/);
+    const report = JSON.parse((await tessera("conform", library, ...few, "--json")).out);
+    expect(report.conformant).toBe(false);
+    expect(report.failures.length).toBeGreaterThan(0);
+  });
+
+  it("a crash: exit 1, and the case that it happened in", async (ctx) => {
+    const { code, out } = await tessera("conform", shim(ctx, "CRASHES"), ...few);
+    expect(code).toBe(1);
+    expect(out).toMatch(/^FAIL case \S*causal\S* \[crash\]\n {5}took its process down \(SIGABRT\)/);
+  });
+
+  it("output: exit 1", async (ctx) => {
+    const { code, out } = await tessera("conform", shim(ctx, "PRINTS"), ...few);
+    expect(code).toBe(1);
+    expect(out).toMatch(/^FAIL process \[output\]\n {5}.*hello from attention/);
+  });
+
+  it("not a back end, another ABI: exit 2; a death at load: exit 1; no device: exit 3", async (ctx) => {
+    const none = await tessera("conform", shim(ctx, "NO_ENTRY"));
+    expect(none).toMatchObject({ code: 2, out: "", err: expect.stringMatching(/tsr_backend_entry/) });
+    const abi = await tessera("conform", shim(ctx, "OTHER_ABI"));
+    expect(abi).toMatchObject({ code: 2, out: "", err: expect.stringMatching(/ABI|version|contract/i) });
+    const dead = await tessera("conform", shim(ctx, "DIES_AT_LOAD"));
+    expect(dead).toMatchObject({ code: 1, out: expect.stringMatching(/\[crash\][\s\S]*SIGABRT/) });
+    const device = await tessera("conform", shim(ctx, "NO_DEVICE"), "--json");
+    expect(device).toMatchObject({
+      code: 3,
+      err: expect.stringMatching(/driver of the shim[\s\S]*install the shim's/),
+    });
+    expect(JSON.parse(device.out).error.code).toBe("device-unavailable");
+
+    const text = join(folder, "text.so");
+    writeFileSync(text, "not an ELF file");
+    expect(await tessera("conform", text)).toMatchObject({ code: 2, out: "", err: expect.stringMatching(/text\.so/) });
+  });
+
+  it("names the cases, kernels and devices there are", async (ctx) => {
+    if (!existsSync(cpu)) ctx.skip("no CPU back end");
+    const filter = await tessera("conform", cpu, "--filter", "no-such-case");
+    expect(filter).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/no-such-case matches no case; there are \S+/),
+    });
+    const kernel = await tessera("conform", cpu, "--kernel", "no-such-kernel");
+    expect(kernel).toMatchObject({ code: 2, err: expect.stringMatching(/no-such-kernel; allowed: \S+/) });
+    expect((await tessera("conform", cpu, "--device", "9")).code).toBe(3);
+  });
+});

@@ -1,0 +1,122 @@
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { describe as describeDevices } from "../src/commands/devices.js";
+import { environment } from "../src/doctor/environment.js";
+import { describeDoctor, type Findings } from "../src/doctor/findings.js";
+import { describeSystem } from "../src/doctor/system.js";
+import { tessera } from "./helpers.js";
+
+afterEach(() => vi.unstubAllEnvs());
+
+const backends = ["cuda", "hip", "webgpu", "cpu", "reference"];
+
+describe("tessera devices", () => {
+  it("lists every back end, marks one device, and gives a cause and a fix for what can't be used", async () => {
+    const { code, out, err } = await tessera("devices");
+    expect({ code, err }).toEqual({ code: 0, err: "" });
+    for (const name of backends) expect(out).toMatch(new RegExp(`^.? *${name} `, "m"));
+    expect(out.match(/^\*/gm)?.length).toBe(1);
+    expect(out).toMatch(/^ +reference +0 .* usable$/m);
+    if (/package-missing/.test(out)) expect(out).toMatch(/fix: .*npm install @tessera\//);
+  });
+
+  it("--json is one object, with the same choice", async () => {
+    const { code, out, err } = await tessera("devices", "--json");
+    expect({ code, err }).toEqual({ code: 0, err: "" });
+    const report = JSON.parse(out);
+    expect(report.backends.map((b: { backend: string }) => b.backend)).toEqual(backends);
+    expect(backends).toContain(report.chosen.backend);
+    const human = (await tessera("devices")).out;
+    expect(human).toMatch(new RegExp(`^\\* +${report.chosen.backend} +${report.chosen.device} `, "m"));
+  });
+
+  it("exit 3 where TESSERA_BACKEND names what can't be used", async () => {
+    vi.stubEnv("TESSERA_BACKEND", "reference");
+    expect(JSON.parse((await tessera("devices", "--json")).out).chosen.backend).toBe("reference");
+    vi.stubEnv("TESSERA_BACKEND", "webgpu");
+    const { code, out } = await tessera("devices");
+    if (!/webgpu .* usable$/m.test(out)) {
+      expect(code).toBe(3);
+      expect(out).toContain("No device can be used as asked");
+    }
+  });
+
+  it("shows a device that is there and can't be used, and why", () => {
+    const report = {
+      backend: "cuda",
+      state: "usable" as const,
+      reason: "",
+      fix: "",
+      attempts: [],
+      devices: [
+        {
+          index: 1,
+          name: "Old GPU",
+          arch: "sm_52",
+          id: "",
+          memoryBytes: 4 << 20,
+          computeUnits: 1,
+          sharedBytes: 0,
+          state: "arch-not-in-build" as const,
+          reason: "found sm_52, built for sm_80 and up",
+          fix: "use a newer device",
+          caps: { async: true, hostMemory: false, graphs: true },
+        },
+      ],
+    };
+    const text = describeDevices([report], undefined);
+    expect(text).toMatch(/^ +cuda +1 +Old GPU +sm_52 +4\.0 MiB +arch-not-in-build$/m);
+    expect(text).toContain("cuda 1: found sm_52, built for sm_80 and up\n     fix: use a newer device\n");
+  });
+});
+
+describe("tessera doctor", () => {
+  it("names system, packages, back ends and environment, and ends with a verdict", async () => {
+    vi.stubEnv("CUDA_VISIBLE_DEVICES", "1,0");
+    vi.stubEnv("TESSERA_THREADS", "1");
+    const { code, out, err } = await tessera("doctor");
+    expect({ code, err }).toEqual({ code: 0, err: "" });
+    for (const title of ["System", "Packages", "Back ends", "Environment"])
+      expect(out).toMatch(new RegExp(`^${title}$`, "m"));
+    expect(out).toMatch(/^ {2}node +v\d+/m);
+    expect(out).toMatch(/^ {2}libc +(glibc \d|musl|the system's)/m);
+    expect(out).toMatch(/^ {2}@tessera\/core +\d+\.\d+\.\d+ +\//m);
+    expect(out).toMatch(/^ {2}@tessera\/cli +\d+\.\d+\.\d+ +\//m);
+    expect(out).toMatch(/^ {2}CUDA_VISIBLE_DEVICES +1,0/m);
+    expect(out).toMatch(/^ {2}TESSERA_THREADS +1$/m);
+    expect(out.trimEnd().split("\n").at(-1)).toMatch(/^Verdict: /);
+  });
+
+  it("--json holds all of it", async () => {
+    const findings = JSON.parse((await tessera("doctor", "--json")).out);
+    expect(Object.keys(findings)).toEqual(["system", "packages", "addon", "backends", "environment", "chosen"]);
+    expect(findings.system.cores).toBeGreaterThan(0);
+  });
+
+  it("puts causes and fixes in order, and judges", () => {
+    const findings: Findings = {
+      system: describeSystem(),
+      packages: [],
+      addon: { path: "/a/tessera.node", state: "loaded", fix: "" },
+      environment: environment({ TESSERA_BACKEND: "cpu", HOME: "/root" }),
+      chosen: { backend: "reference", device: 0 },
+      backends: [
+        {
+          backend: "cpu",
+          state: "package-missing",
+          reason: "not there",
+          fix: "first thing; or second thing",
+          devices: [],
+          attempts: [{ from: "package", at: "@tessera/cpu", result: "is not installed" }],
+        },
+      ],
+    };
+    const text = describeDoctor(findings);
+    expect(text).toMatch(
+      /cpu: package-missing\n {4}looked {3}package: @tessera\/cpu: is not installed\n {4}fix 1 {4}first thing\n {4}fix 2 {4}second thing/,
+    );
+    expect(text).toMatch(/TESSERA_BACKEND +cpu/);
+    expect(text).not.toContain("HOME");
+    expect(text).toMatch(/Verdict: .*slowly/);
+    expect(describeDoctor({ ...findings, chosen: null })).toMatch(/Verdict: nothing can run/);
+  });
+});
