@@ -28,10 +28,11 @@ const sum = none();
 for (const [, attributes, body] of readFileSync(report, "utf8").matchAll(/<testcase ([^>]*)>([\s\S]*?)<\/testcase>/g)) {
   const name = unxml(/name="([^"]*)"/.exec(attributes)?.[1] ?? "?");
   const state = /status="([^"]*)"/.exec(attributes)?.[1];
-  const said = parse(unxml(body)) ?? none();
+  const text = unxml(/<system-out>([\s\S]*?)<\/system-out>/.exec(body)?.[1] ?? "").trim();
+  const said = parse(text) ?? none();
   if (state === "run") add(sum, said.passed + said.failed + said.skipped > 0 ? said : { passed: 1 });
   else if (/<skipped/.test(body) && state !== "fail")
-    add(sum, { skipped: 1, reasons: { [`${name}: skipped itself`]: 1 } });
+    add(sum, { skipped: 1, reasons: { [`${name}: ${text.split("\n").at(-1) || "skipped itself"}`]: 1 } });
   else add(sum, said.failed > 0 ? said : { passed: said.passed, failed: 1, skipped: said.skipped });
 }
 console.log(line(sum));

@@ -8,7 +8,8 @@
 //   - vitest suites: nothing to do, scripts/vitest.mjs prints the line. Skip with `ctx.skip("reason")` inside the test.
 //     A new *.test.ts in a folder of `suites` is found by itself; *.long.test.ts runs in the long lanes only.
 //   - C and C++ tests: nothing to do, scripts/ctest.mjs prints it. A program counts as one test; one that has many checks
-//     prints the line itself (printf("::tessera {\"passed\":%d,\"failed\":%d,\"skipped\":%d}\n", …)). Exit 77 = skipped.
+//     prints the line itself: printf("::tessera {\"passed\":%d,\"failed\":%d,\"skipped\":%d}\n", …). Exit 77 = skipped, and the
+//     last line that it printed says why.
 //   - any other script: print the line once, at the end, and exit non-zero if something failed.
 // A lane that fails without having counted a failure counts as one failed test; one that counts nothing fails too.
 //
