@@ -132,7 +132,7 @@ export interface Inputs<Q extends Operand, Out extends Operand = Q> {
 }
 
 /** Everything `attention` takes. */
-export type AttentionOptions<Q extends Operand = Operand, Out extends Operand = Operand> = Inputs<Q, Out> &
+export type AttentionOptions<Q extends Operand = Operand, Out extends Operand = Q> = Inputs<Q, Out> &
   ScoreOptions &
   Alignment &
   Sequences;

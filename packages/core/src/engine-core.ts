@@ -1,8 +1,11 @@
 /** What tensors, caches and verbs share of an engine: the device in use, its liveness, its memory. */
-import type { BackendBuffer, BackendContext, KernelInfo, TensorDesc } from "./backend.js";
+import type { BackendContext, KernelInfo } from "./backend.js";
 import { bytesOf, type DType } from "./dtype.js";
 import { TesseraError } from "./error.js";
 import { Storage } from "./storage.js";
+
+// Tensors and caches hold their core, so this comes after the last of them. A backstop: dispose() is the plan.
+const forgotten = new FinalizationRegistry<BackendContext>((context) => context.dispose());
 
 export class EngineCore {
   readonly backend: string;
@@ -18,6 +21,7 @@ export class EngineCore {
   constructor(backend: string, context: BackendContext) {
     this.backend = backend;
     this.context = context;
+    forgotten.register(this, context, this);
     this.hostMemory = context.device.caps.hostMemory;
   }
 
@@ -48,6 +52,7 @@ export class EngineCore {
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
+    forgotten.unregister(this);
     this.context.dispose();
   }
 }
@@ -56,5 +61,3 @@ export class EngineCore {
 export function bytesOfView(view: ArrayBufferView): Uint8Array {
   return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
 }
-
-export type BufferDesc = TensorDesc & { readonly data: BackendBuffer };

@@ -1,4 +1,4 @@
-/** A device buffer that several tensors share. It is freed when the last of them, and the last call that uses it, is done. */
+/** A device buffer that several tensors share, freed with the last of them. Back ends let calls in flight finish with it. */
 import type { BackendBuffer } from "./backend.js";
 
 export class Storage {

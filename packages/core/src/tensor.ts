@@ -3,7 +3,6 @@ import type { TensorDesc } from "./backend.js";
 import { elementsOf, type HostArray, readElements } from "./codec.js";
 import { bytesOf, type DType, dtypes } from "./dtype.js";
 import { bytesOfView, type EngineCore } from "./engine-core.js";
-import { TesseraError } from "./error.js";
 import { describe, dtypeOf, type HostData } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
 import { boolBytes, hostView } from "./operands.js";
@@ -95,11 +94,6 @@ export class Tensor<D extends DType = DType> {
     return this.#disposed;
   }
 
-  /** @internal Memory that a call in flight must keep. */
-  get storage(): Storage {
-    return this.#storage;
-  }
-
   /**
    * The elements in order, on the host: Float32Array for f32, Uint16Array for f16 and bf16, Int32Array for i32,
    * Uint8Array for the rest. Waits for the work before it; its faults surface here.
@@ -110,12 +104,7 @@ export class Tensor<D extends DType = DType> {
     const dense = isContiguous(shape, strides);
     const bytes = dense ? this.bytes : bytesOf(dtype, roundToBlocks(dtype, extentOf(shape, strides)));
     const memory = new Uint8Array(bytes);
-    this.#storage.retain();
-    try {
-      if (bytes > 0) await this.owner.context.read(this.#storage.buffer, this.desc.byteOffset, memory);
-    } finally {
-      this.#storage.release();
-    }
+    if (bytes > 0) await this.owner.context.read(this.#storage.buffer, this.desc.byteOffset, memory);
     const elements = elementsOf(dtype, memory.buffer, 0, bytes);
     return (dense ? elements : gathered(dtype, elements, shape, strides)) as ReadArray[D];
   }
@@ -259,6 +248,3 @@ export function createTensor(core: EngineCore, data: HostData | readonly boolean
 export function allocateTensor<D extends DType>(core: EngineCore, dtype: D, shape: readonly number[]): Tensor<D> {
   return new Tensor(core, core.allocate(dtype, countOf(shape)), dtype, 0, shape, contiguousStrides(shape));
 }
-
-/** @internal For messages about dispose order. */
-export const disposedError = (what: string) => new TesseraError("invalid-argument", `${what} was disposed`);

@@ -1,7 +1,12 @@
 import { readFileSync } from "node:fs";
+import type { Backend } from "../src/backend.js";
 import { encode } from "../src/codec.js";
 import type { CacheDType } from "../src/dtype.js";
+import type { Engine } from "../src/engine.js";
 import type { HostKv, HostTensor } from "../src/host-tensor.js";
+import { openEngineIn } from "../src/open-engine.js";
+import { referenceBackend } from "../src/reference/index.js";
+import type { Report, World } from "../src/select-backend.js";
 import { countOf } from "../src/strides.js";
 
 /** Repeatable numbers in [-1, 1). */
@@ -56,4 +61,27 @@ export function readSafetensors(url: URL): Map<string, FileTensor> {
     tensors.set(name, { dtype, shape, bytes });
   }
   return tensors;
+}
+
+/** A world with these back ends and no machine. */
+export function worldOf(
+  backends: Record<string, Backend | Partial<Report>>,
+  environment: World["environment"] = {},
+): World {
+  const report = (name: string): Report => {
+    const entry = backends[name]!;
+    if ("open" in entry) return { backend: name, ...entry.probe() };
+    return { backend: name, state: "no-device", reason: "there is none", fix: "", devices: [], ...entry };
+  };
+  return {
+    names: Object.keys(backends),
+    environment,
+    probe: async ({ backends: names = Object.keys(backends) }) => names.map(report),
+    load: async (name) => backends[name as string] as Backend,
+  };
+}
+
+/** An engine on the reference back end. */
+export function reference(): Promise<Engine> {
+  return openEngineIn(worldOf({ reference: referenceBackend }));
 }

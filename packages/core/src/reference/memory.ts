@@ -5,12 +5,14 @@ import { invalid } from "../invalid.js";
 
 export class ReferenceBuffer implements BackendBuffer {
   readonly bytes: number;
-  #memory: Uint8Array | undefined;
+  /** Stays while work in flight holds the buffer, also once it was disposed. */
+  readonly memory: Uint8Array;
   readonly #freed: (bytes: number) => void;
+  #disposed = false;
 
   constructor(bytes: number, freed: (bytes: number) => void) {
     try {
-      this.#memory = new Uint8Array(bytes);
+      this.memory = new Uint8Array(bytes);
     } catch (cause) {
       throw new TesseraError("out-of-memory", `no memory for a buffer of ${bytes} bytes`, { cause });
     }
@@ -18,15 +20,9 @@ export class ReferenceBuffer implements BackendBuffer {
     this.#freed = freed;
   }
 
-  /** Pending work keeps what it took; only new work is refused. */
-  get memory(): Uint8Array {
-    if (!this.#memory) throw invalid("the tensor's memory was disposed");
-    return this.#memory;
-  }
-
   dispose(): void {
-    if (!this.#memory) return;
-    this.#memory = undefined;
+    if (this.#disposed) return;
+    this.#disposed = true;
     this.#freed(this.bytes);
   }
 }

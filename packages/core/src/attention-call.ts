@@ -1,0 +1,160 @@
+/** The verb `attention`, and what `decode` shares with it: where results go, and how a call ends. */
+import type { AttentionDesc, TensorDesc } from "./backend.js";
+import { type CheckedAttention, checkAttention, swapHeads } from "./check-attention.js";
+import type { FloatDType } from "./dtype.js";
+import type { EngineCore } from "./engine-core.js";
+import { isFloat16Array } from "./host-tensor.js";
+import { invalid } from "./invalid.js";
+import { suggestion } from "./option-names.js";
+import { newHostArray, Staging } from "./staging.js";
+import { contiguousStrides } from "./strides.js";
+import { allocateTensor, type Tensor } from "./tensor.js";
+import { shapeKey } from "./tune-key.js";
+
+/** `kernel` names a row of this device's catalogue. */
+export function checkKernelName(core: EngineCore, kernel: string | undefined): void {
+  if (kernel === undefined) return;
+  const names = core.kernels().map(({ name }) => name);
+  if (names.includes(kernel)) return;
+  throw invalid(
+    `kernel is ${JSON.stringify(kernel)}; allowed on ${core.backend}: ${names.join(", ")}.${suggestion(kernel, names)}`,
+  );
+}
+
+/** The variant that `tune` found fastest, if nothing is forced. */
+export function applyTuning(core: EngineCore, checked: CheckedAttention): void {
+  const { desc } = checked;
+  if (core.tuned.size === 0 || desc.kernel !== undefined || desc.numSplits !== undefined) return;
+  const best = core.tuned.get(shapeKey(checked));
+  if (!best) return;
+  desc.kernel = best.kernel;
+  desc.numSplits = best.numSplits;
+}
+
+interface Results {
+  readonly out: unknown;
+  readonly lse?: unknown;
+}
+
+/** The one part of an options object that says what results look like. */
+interface Given {
+  readonly q: unknown;
+  readonly out?: unknown;
+}
+
+/**
+ * Gives a checked call its results and runs it. Everything up to the back end's own call happens before this returns,
+ * so calls are enqueued in the order in which they are made.
+ */
+export function launch(
+  core: EngineCore,
+  given: Given,
+  checked: CheckedAttention,
+  run: (desc: AttentionDesc, staging: Staging) => Promise<void>,
+): Promise<Results> {
+  const { desc, signal } = checked;
+  if (signal?.aborted) return Promise.reject(signal.reason);
+  checkKernelName(core, desc.kernel);
+  const staging = new Staging(core);
+  let tensors: Tensor[] | undefined;
+  try {
+    const results = checked.onHost ? hostResults(given, checked, staging) : tensorResults(core, given, checked);
+    if (!checked.onHost) tensors = results.made;
+    const work = run(staging.inputs(desc as AttentionDesc), staging);
+    return work.then(
+      () => delivered(results.result, staging),
+      (reason: unknown) => {
+        abandon(tensors, staging);
+        throw reason;
+      },
+    );
+  } catch (error) {
+    abandon(tensors, staging);
+    throw error;
+  }
+}
+
+function delivered(result: Results, staging: Staging): Results | Promise<Results> {
+  const home = staging.collect();
+  if (!home) {
+    staging.finish();
+    return result;
+  }
+  return home.then(() => result).finally(() => staging.finish());
+}
+
+function abandon(tensors: readonly Tensor[] | undefined, staging: Staging): void {
+  for (const tensor of tensors ?? []) tensor.dispose();
+  staging.finish();
+}
+
+interface Made {
+  readonly result: Results;
+  /** Tensors that are the engine's to give up if the call fails. */
+  readonly made: Tensor[];
+}
+
+function tensorResults(core: EngineCore, given: Given, checked: CheckedAttention): Made {
+  const { desc, outShape, outDType, lseShape, bhsd } = checked;
+  const made: Tensor[] = [];
+  if (checked.out) desc.out = checked.out;
+  else {
+    const out = allocateTensor(core, outDType, outShape);
+    made.push(out);
+    desc.out = bhsd ? swapHeads(out.desc) : out.desc;
+  }
+  const out = checked.out ? given.out : made[0];
+  if (!checked.returnLse) return { result: { out }, made };
+  const lse = allocateTensor(core, "f32", lseShape);
+  made.push(lse);
+  desc.lse = lse.desc;
+  return { result: { out, lse }, made };
+}
+
+function hostResults(given: Given, checked: CheckedAttention, staging: Staging): Made {
+  const { desc, outShape, outDType, lseShape, bhsd } = checked;
+  let out = given.out;
+  if (checked.out) desc.out = staging.output(checked.out);
+  else {
+    const data = newHostArray(outDType, outShape);
+    const view: TensorDesc = {
+      data,
+      byteOffset: 0,
+      dtype: outDType,
+      shape: outShape,
+      strides: contiguousStrides(outShape),
+    };
+    desc.out = staging.output(bhsd ? swapHeads(view) : view);
+    out = { data: likeInput(given.q, outDType, data), dtype: outDType, shape: outShape };
+  }
+  if (!checked.returnLse) return { result: { out }, made: [] };
+  const data = newHostArray("f32", lseShape);
+  desc.lse = staging.output({
+    data,
+    byteOffset: 0,
+    dtype: "f32",
+    shape: lseShape,
+    strides: contiguousStrides(lseShape),
+  });
+  return { result: { out, lse: { data, dtype: "f32", shape: lseShape } }, made: [] };
+}
+
+/** A Float16Array for a Float16Array. */
+function likeInput(q: unknown, dtype: FloatDType, data: ArrayBufferView): ArrayBufferView {
+  const source = (q as { data?: unknown }).data;
+  if (dtype !== "f16" || !isFloat16Array(source)) return data;
+  const Float16 = source.constructor as new (buffer: ArrayBufferLike) => ArrayBufferView;
+  return new Float16(data.buffer);
+}
+
+/** `engine.attention`. */
+export function attentionCall(core: EngineCore, options: unknown): Promise<Results> {
+  try {
+    core.alive();
+    const checked = checkAttention(options, core);
+    applyTuning(core, checked);
+    return launch(core, options as Given, checked, (desc) => core.context.attention(desc, checked.signal));
+  } catch (error) {
+    return Promise.reject(error);
+  }
+}

@@ -1,0 +1,197 @@
+/**
+ * What a cache holds: memory, lengths, and for paged caches which page is where. Pages are shared by forks; one that
+ * is about to be written while others hold it is copied first.
+ */
+import type { BackendBuffer } from "./backend.js";
+import type { CacheShape } from "./cache-options.js";
+import { bytesOf } from "./dtype.js";
+import type { EngineCore } from "./engine-core.js";
+import { TesseraError } from "./error.js";
+import { invalid } from "./invalid.js";
+import { PagePool } from "./page-pool.js";
+import { allocateTensor, type Tensor } from "./tensor.js";
+
+/** Pages taken for an append that isn't certain yet. */
+export interface Reservation {
+  readonly lengths: Int32Array;
+  readonly pages: { readonly b: number; readonly page: number }[];
+}
+
+export class CacheState {
+  readonly shape: CacheShape;
+  readonly k: Tensor;
+  readonly v: Tensor;
+  readonly pool: PagePool | undefined;
+  lengths: Int32Array;
+  /** Pages of each sequence, in order. */
+  readonly pages: number[][];
+  readonly #core: EngineCore;
+
+  constructor(core: EngineCore, shape: CacheShape, shared?: CacheState) {
+    this.#core = core;
+    this.shape = shape;
+    const { batch, kvHeads, headDim, valueDim, capacity, pageSize, pages } = shape;
+    const rows = pageSize > 0 ? [pages, pageSize] : [batch, capacity];
+    if (shared) {
+      this.k = shared.k.slice(0, 0);
+      this.v = shared.v.slice(0, 0);
+    } else {
+      this.k = allocateTensor(core, shape.k, [...rows, kvHeads, headDim]);
+      try {
+        this.v = allocateTensor(core, shape.v, [...rows, kvHeads, valueDim]);
+      } catch (error) {
+        this.k.dispose();
+        throw error;
+      }
+    }
+    this.pool = shared ? shared.pool : pageSize > 0 ? new PagePool(pages) : undefined;
+    this.lengths = new Int32Array(batch);
+    this.pages = Array.from({ length: batch }, () => []);
+  }
+
+  /** Pages that a sequence may have. */
+  get width(): number {
+    return this.pool ? Math.ceil(this.shape.capacity / this.shape.pageSize) : 0;
+  }
+
+  /** [batch, width], row-major; a copy. */
+  table(): Int32Array {
+    const table = new Int32Array(this.shape.batch * this.width);
+    for (const [b, pages] of this.pages.entries()) table.set(pages, b * this.width);
+    return table;
+  }
+
+  /** @throws TesseraError `invalid-argument` if a sequence would outgrow the capacity. Nothing has changed then. */
+  checkRoom(counts: Int32Array): void {
+    const { capacity } = this.shape;
+    for (let b = 0; b < counts.length; b++) {
+      if (this.lengths[b]! + counts[b]! <= capacity) continue;
+      throw invalid(
+        `sequence ${b} holds ${this.lengths[b]} tokens and gets ${counts[b]}; allowed: a capacity of ${capacity}. Nothing was appended`,
+      );
+    }
+  }
+
+  /** Pages that others hold and this append would write into. */
+  sharedTargets(counts: Int32Array): { b: number; n: number }[] {
+    const { pool, shape } = this;
+    if (!pool) return [];
+    const targets: { b: number; n: number }[] = [];
+    for (let b = 0; b < counts.length; b++) {
+      const length = this.lengths[b]!;
+      const n = Math.floor(length / shape.pageSize);
+      if (counts[b]! > 0 && length % shape.pageSize > 0 && pool.isShared(this.pages[b]![n]!)) targets.push({ b, n });
+    }
+    return targets;
+  }
+
+  /** Gives those pages copies of their own. */
+  async copyOnWrite(targets: readonly { b: number; n: number }[]): Promise<void> {
+    const pool = this.pool!;
+    const { pageSize } = this.shape;
+    this.#demandPages(targets.length);
+    const copies = targets.map(({ b, n }) => ({
+      b,
+      n,
+      from: this.pages[b]![n]!,
+      to: pool.take(),
+      rows: this.lengths[b]! - n * pageSize,
+    }));
+    try {
+      await Promise.all(copies.map(({ from, to, rows }) => this.#copyRows(this, from * pageSize, to * pageSize, rows)));
+    } catch (error) {
+      for (const { to } of copies) pool.giveBack(to);
+      throw error;
+    }
+    for (const { b, n, from, to } of copies) {
+      this.pages[b]![n] = to;
+      pool.giveBack(from);
+    }
+  }
+
+  /** Takes the pages that an append needs, or none at all. */
+  reserve(counts: Int32Array): Reservation {
+    this.checkRoom(counts);
+    const lengths = this.lengths.map((length, b) => length + counts[b]!);
+    const reservation: Reservation = { lengths, pages: [] };
+    const { pool, shape } = this;
+    if (!pool) return reservation;
+    const missing = this.pages.map((pages, b) => Math.ceil(lengths[b]! / shape.pageSize) - pages.length);
+    this.#demandPages(missing.reduce((sum, n) => sum + Math.max(n, 0), 0));
+    for (const [b, count] of missing.entries()) {
+      for (let n = 0; n < count; n++) {
+        const page = pool.take();
+        this.pages[b]!.push(page);
+        reservation.pages.push({ b, page });
+      }
+    }
+    return reservation;
+  }
+
+  /** Gives reserved pages back; none was written, or what was written doesn't count. */
+  cancel({ pages }: Reservation): void {
+    for (const { b, page } of pages.toReversed()) {
+      this.pages[b]!.pop();
+      this.pool!.giveBack(page);
+    }
+  }
+
+  truncate(lengths: Int32Array): void {
+    this.lengths = lengths;
+    if (!this.pool) return;
+    for (const [b, pages] of this.pages.entries()) {
+      const kept = Math.ceil(lengths[b]! / this.shape.pageSize);
+      for (const page of pages.splice(kept)) this.pool.giveBack(page);
+    }
+  }
+
+  /** The same tokens again: pages shared, or rows copied. */
+  async fork(): Promise<CacheState> {
+    const copy = new CacheState(this.#core, this.shape, this.pool && this);
+    copy.lengths = this.lengths.slice();
+    if (this.pool) {
+      for (const [b, pages] of this.pages.entries()) {
+        for (const page of pages) this.pool.share(page);
+        copy.pages[b]!.push(...pages);
+      }
+      return copy;
+    }
+    const { capacity } = this.shape;
+    try {
+      await Promise.all([...copy.lengths].map((length, b) => copy.#copyRows(this, b * capacity, b * capacity, length)));
+    } catch (error) {
+      copy.release();
+      throw error;
+    }
+    return copy;
+  }
+
+  release(): void {
+    if (this.pool) for (const pages of this.pages) for (const page of pages.splice(0)) this.pool.giveBack(page);
+    this.k.dispose();
+    this.v.dispose();
+  }
+
+  #demandPages(count: number): void {
+    const pool = this.pool!;
+    if (count <= pool.free) return;
+    throw new TesseraError(
+      "out-of-memory",
+      `the page pool has ${pool.free} of ${pool.pages} pages free and ${count} are needed; ` +
+        `forks share it: give kvCache more with pages, or truncate or dispose what isn't needed. Nothing was appended`,
+    );
+  }
+
+  /** Rows [from, from + count) of another cache's memory to row `to` of this one's, both of one shape. */
+  async #copyRows(source: CacheState, from: number, to: number, count: number): Promise<void> {
+    const { kvHeads } = this.shape;
+    const one = async (source: Tensor, target: Tensor, dim: number) => {
+      const row = bytesOf(target.dtype, kvHeads * dim);
+      const bytes = new Uint8Array(count * row);
+      await this.#core.context.read(source.desc.data as BackendBuffer, from * row, bytes);
+      this.#core.context.write(target.desc.data as BackendBuffer, to * row, bytes);
+    };
+    if (count === 0) return;
+    await Promise.all([one(source.k, this.k, this.shape.headDim), one(source.v, this.v, this.shape.valueDim)]);
+  }
+}

@@ -1,0 +1,128 @@
+/** The verb `decode`: attention over a cache, in one call with the append of new tokens if there are any. */
+import { applyTuning, launch } from "./attention-call.js";
+import type { CheckedTokens } from "./check-append.js";
+import { type CheckedAttention, checkAttention, decodeAttentionNames } from "./check-attention.js";
+import type { EngineCore } from "./engine-core.js";
+import { describe } from "./host-tensor.js";
+import { invalid } from "./invalid.js";
+import { KvCache, type PreparedAppend, rotatedQueries, stagedAppend } from "./kv-cache.js";
+import { checkNames } from "./option-names.js";
+import { Staging } from "./staging.js";
+import { isTensor } from "./tensor-brand.js";
+
+const names: ReadonlySet<string> = new Set([...decodeAttentionNames, "cache", "k", "v", "rope", "newLens"]);
+
+type Options = Readonly<Record<string, unknown>>;
+
+/** `engine.decode`. */
+export function decodeCall(core: EngineCore, options: unknown): Promise<{ out: unknown; lse?: unknown }> {
+  try {
+    core.alive();
+    checkNames(options, names, "decode");
+    const given = options as Options;
+    const { cache } = given;
+    if (!(cache instanceof KvCache))
+      throw invalid(`cache is ${describe(cache)}; required: what engine.kvCache() gives`);
+    if (cache.owner !== core) throw invalid("cache belongs to another engine");
+    const tokens = newTokens(given, cache);
+    return cache.whenWritable(tokens, () =>
+      tokens ? appendAndAttend(core, given, cache, tokens) : attend(core, given, cache),
+    );
+  } catch (error) {
+    return Promise.reject(error);
+  }
+}
+
+function newTokens(given: Options, cache: KvCache): CheckedTokens | undefined {
+  const { k, v, rope, newLens } = given;
+  if (k === undefined && v === undefined) {
+    for (const [name, value] of [
+      ["rope", rope],
+      ["newLens", newLens],
+    ] as const) {
+      if (value !== undefined) throw invalid(`${name} is given without k and v; allowed: with new tokens to append`);
+    }
+    return undefined;
+  }
+  const { q, cuSeqLensQ, layout } = given;
+  if (isTensor(cuSeqLensQ)) throw invalid("cuSeqLensQ is a tensor; allowed in decode: number[] or Int32Array");
+  const append = { k, v, rope, newLens, cuSeqLens: cuSeqLensQ, layout, q: rope === undefined ? undefined : q };
+  return cache.checkTokens(append, "decode");
+}
+
+/** The same options as a call of `attention`, with what the cache is now, or will be. */
+function checkOver(
+  core: EngineCore,
+  given: Options,
+  cache: KvCache,
+  after: Pick<PreparedAppend, "lengths" | "table"> | undefined,
+): CheckedAttention {
+  const { cache: _, k: _k, v: _v, rope: _rope, newLens, ...rest } = given;
+  const { k, v, lengths, table, kScale, vScale } = cache.view();
+  const pages = after ? after.table : table;
+  const bhsd = given.layout === "bhsd";
+  const [kView, vView] = bhsd ? [k.transpose(1, 2), v.transpose(1, 2)] : [k, v];
+  try {
+    return checkAttention(
+      {
+        ...rest,
+        k: kView,
+        v: vView,
+        seqLensK: after ? after.lengths : lengths,
+        seqLensQ: given.seqLensQ ?? newLens,
+        pageTable: pages && { data: pages.data, shape: pages.shape },
+        kScale,
+        vScale,
+      },
+      core,
+      "decode",
+    );
+  } finally {
+    if (bhsd) {
+      kView.dispose();
+      vView.dispose();
+    }
+  }
+}
+
+function attend(core: EngineCore, given: Options, cache: KvCache) {
+  const checked = checkOver(core, given, cache, undefined);
+  applyTuning(core, checked);
+  return launch(core, given as { q: unknown }, checked, (attention) =>
+    core.context.decode({ attention }, checked.signal),
+  );
+}
+
+function appendAndAttend(core: EngineCore, given: Options, cache: KvCache, tokens: CheckedTokens) {
+  // Beside the attention's own staging, as the rotated q lives only as long as the call.
+  const own = new Staging(core);
+  const rotated = tokens.q && rotatedQueries(core, given.q, tokens, own);
+  let prepared: PreparedAppend | undefined;
+  const end = () => {
+    if (isTensor(given.q)) rotated?.dispose();
+    own.finish();
+  };
+  const fail = (reason: unknown): never => {
+    prepared?.failed(reason);
+    end();
+    throw reason;
+  };
+  try {
+    prepared = cache.prepare(tokens, rotated?.desc);
+    const ready = prepared;
+    const checked = checkOver(core, given, cache, ready);
+    applyTuning(core, checked);
+    const call = launch(core, given as { q: unknown }, checked, (desc, staging) => {
+      const attention = rotated ? { ...desc, q: rotated.desc } : desc;
+      const work = core.context.decode({ append: stagedAppend(ready.desc, staging), attention }, checked.signal);
+      ready.handedOver();
+      return work;
+    });
+    return call.then((result) => {
+      end();
+      return result;
+    }, fail);
+  } catch (error) {
+    return fail(error);
+  }
+}

@@ -1,0 +1,64 @@
+/** The way in: `openEngine`, and the one-shot `attention` on the best device. */
+import type { AttentionOptions, AttentionResult, AttentionResultWithLse } from "./attention-options.js";
+import { type BackendName, backendNames, loadBackend } from "./backends.js";
+import { Engine } from "./engine.js";
+import type { HostTensor } from "./host-tensor.js";
+import { probe } from "./probe.js";
+import { type EngineOptions, selectBackend, type World } from "./select-backend.js";
+
+const machine: World = {
+  names: backendNames,
+  probe: (which) => probe(which as { backends?: readonly BackendName[]; library?: string }),
+  load: (which) => loadBackend(which as BackendName | { readonly library: string }),
+  get environment() {
+    return process.env;
+  },
+};
+
+/** `openEngine` in a world of its own, for tests. */
+export async function openEngineIn(world: World, options: EngineOptions = {}): Promise<Engine> {
+  const { backend, device, selection } = await selectBackend(options, world);
+  return new Engine(backend, device, selection, options.threads);
+}
+
+/**
+ * Opens a device.
+ *
+ * @param options default: the best device that works, `engine.selection` says how it was found; where no native code
+ *   loads, the float64 reference in TypeScript
+ * @throws TesseraError if a back end or device that is named can't be used: `backend-missing`, `abi-mismatch`,
+ *   `device-unavailable`; no other takes its place
+ */
+export function openEngine(options: EngineOptions = {}): Promise<Engine> {
+  return openEngineIn(machine, options);
+}
+
+let shared: Promise<Engine> | undefined;
+
+/** One engine for all one-shot calls of the process; opened by the first, never closed. */
+function sharedEngine(): Promise<Engine> {
+  shared ??= openEngine().catch((error: unknown) => {
+    // Another call may find a device that this one did not.
+    shared = undefined;
+    throw error;
+  });
+  return shared;
+}
+
+/**
+ * Fused attention in one call on the best device: host arrays in, host arrays out. The first call opens an engine that
+ * all later ones share and that stays open; open your own to choose the device, to keep tensors there, or to close it.
+ *
+ * @throws TesseraError as `openEngine` and `engine.attention` do
+ */
+export function attention<Q extends HostTensor, Out extends HostTensor = Q>(
+  options: AttentionOptions<Q, Out> & { readonly returnLse: true },
+): Promise<AttentionResultWithLse<Out>>;
+export function attention<Q extends HostTensor, Out extends HostTensor = Q>(
+  options: AttentionOptions<Q, Out>,
+): Promise<AttentionResult<Out>>;
+export async function attention(options: AttentionOptions): Promise<unknown> {
+  options?.signal?.throwIfAborted();
+  const engine = await sharedEngine();
+  return engine.attention(options);
+}

@@ -1,0 +1,85 @@
+/**
+ * Host arrays on their way to a device whose memory the host doesn't share, and results on their way back. Where it
+ * does share it, nothing moves: the arrays themselves are the device's memory.
+ */
+import type { BackendBuffer, TensorDesc } from "./backend.js";
+import type { CacheDType } from "./dtype.js";
+import { bytesOf, type DType } from "./dtype.js";
+import { bytesOfView, type EngineCore } from "./engine-core.js";
+import { TesseraError } from "./error.js";
+import { hostArray } from "./host-tensor.js";
+import { contiguousStrides, countOf, shapeText } from "./strides.js";
+
+/** Stands for memory where only shapes matter. */
+const noData = new Uint8Array(0);
+
+/** A descriptor without memory: what `supports` and `explain` need of results. */
+export function shapeOnly(dtype: DType, shape: readonly number[]): TensorDesc {
+  return { data: noData, byteOffset: 0, dtype, shape, strides: contiguousStrides(shape) };
+}
+
+/** A contiguous host array of a shape. */
+export function newHostArray(dtype: CacheDType, shape: readonly number[]): Float32Array | Uint16Array | Uint8Array {
+  try {
+    return hostArray(dtype, bytesOf(dtype, countOf(shape)));
+  } catch (cause) {
+    throw new TesseraError("out-of-memory", `no host memory for ${shapeText(shape)} of ${dtype}`, { cause });
+  }
+}
+
+/** Copies of one call. `finish` gives their memory back. */
+export class Staging {
+  readonly #core: EngineCore;
+  #buffers: BackendBuffer[] | undefined;
+  #results: { readonly buffer: BackendBuffer; readonly target: Uint8Array }[] | undefined;
+
+  constructor(core: EngineCore) {
+    this.#core = core;
+  }
+
+  /** A host input where the device can read it. */
+  input(desc: TensorDesc): TensorDesc {
+    if (this.#core.hostMemory || !ArrayBuffer.isView(desc.data)) return desc;
+    return this.#copied(desc.data, desc);
+  }
+
+  /** Every host input of a descriptor. */
+  inputs<T extends object>(desc: T): T {
+    if (this.#core.hostMemory) return desc;
+    const members: [string, unknown][] = Object.entries(desc).map(([name, value]) => {
+      const isTensor = typeof value === "object" && value !== null && "strides" in value;
+      return [name, isTensor ? this.input(value as TensorDesc) : value];
+    });
+    return Object.fromEntries(members) as T;
+  }
+
+  /** A host result: written in place, or by `collect`. What it held comes along, for gaps between its rows. */
+  output(desc: TensorDesc): TensorDesc {
+    if (this.#core.hostMemory || !ArrayBuffer.isView(desc.data)) return desc;
+    const copied = this.#copied(desc.data, desc);
+    this.#results ??= [];
+    this.#results.push({ buffer: copied.data as BackendBuffer, target: bytesOfView(desc.data) });
+    return copied;
+  }
+
+  /** Brings results home; undefined if they are there already. */
+  collect(): Promise<unknown> | undefined {
+    if (!this.#results) return undefined;
+    return Promise.all(this.#results.map(({ buffer, target }) => this.#core.context.read(buffer, 0, target)));
+  }
+
+  finish(): void {
+    if (!this.#buffers || this.#core.disposed) return;
+    for (const buffer of this.#buffers.splice(0)) buffer.dispose();
+  }
+
+  #copied(data: ArrayBufferView, desc: TensorDesc): TensorDesc {
+    const { context } = this.#core;
+    const bytes = bytesOfView(data);
+    const buffer = context.alloc(Math.max(bytes.length, 1));
+    this.#buffers ??= [];
+    this.#buffers.push(buffer);
+    if (bytes.length > 0) context.write(buffer, 0, bytes);
+    return { ...desc, data: buffer };
+  }
+}
