@@ -65,7 +65,7 @@ describe("tessera devices", () => {
     };
     const text = describeDevices([report], undefined);
     expect(text).toMatch(/^ +cuda +1 +Old GPU +sm_52 +4\.0 MiB +arch-not-in-build$/m);
-    expect(text).toContain("cuda 1: found sm_52, built for sm_80 and up\n     fix: use a newer device\n");
+    expect(text).toContain("cuda 1: found sm_52, built for sm_80 and up\n  fix: use a newer device\n");
   });
 });
 
@@ -112,7 +112,7 @@ describe("tessera doctor", () => {
     };
     const text = describeDoctor(findings);
     expect(text).toMatch(
-      /cpu: package-missing\n {4}looked {3}package: @tessera\/cpu: is not installed\n {4}fix 1 {4}first thing\n {4}fix 2 {4}second thing/,
+      /cpu: package-missing\n {4}cause {4}the package @tessera\/cpu is not installed\n {4}looked {3}package: @tessera\/cpu\n {4}fix 1 {4}first thing\n {4}fix 2 {4}second thing/,
     );
     expect(text).toMatch(/TESSERA_BACKEND +cpu/);
     expect(text).not.toContain("HOME");

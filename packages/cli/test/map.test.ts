@@ -1,5 +1,7 @@
+import { type OracleOptions, oracle } from "@tessera/core";
 import { describe, expect, it } from "vitest";
 import type { Inputs } from "../src/attend/inputs.js";
+import type { Settings } from "../src/attend/settings.js";
 import { weightSource } from "../src/attend/weights.js";
 import { hidden, palette, ramp, Scale } from "../src/map/colour.js";
 import { layOut, panelSize, ticks } from "../src/map/layout.js";
@@ -46,7 +48,7 @@ describe("weights", () => {
       const scores = Array.from({ length: 9 }, (_, j) => {
         let dot = 0;
         for (let d = 0; d < 8; d++) dot += q[(2 * 4 + head) * 8 + d]! * k[(j * 2 + (head >> 1)) * 8 + d]!;
-        return Math.exp(dot * Math.fround(1 / Math.sqrt(8)));
+        return Math.exp(dot / Math.sqrt(8));
       });
       const total = scores.reduce((a, b) => a + b, 0);
       row(source, head, 2).forEach((weight, j) => {
@@ -98,6 +100,52 @@ describe("weights", () => {
     const sunk = weightSource(inputs({ sinks }), { prefix: [] });
     expect(sum(row(sunk, 0, 0))).toBeLessThan(1e-30);
     expect(sum(row(sunk, 1, 0))).toBeCloseTo(1, 12);
+  });
+
+  it("are what the oracle gives to values that are the identity", () => {
+    const lens = { seqLensQ: ints(5), seqLensK: ints(8) };
+    const slopes = Float32Array.of(0.5, 0.1, 2, 0);
+    const sinks = Float32Array.of(0, 1, -2, 0.5);
+    const bias = tensor(1, 6, 9);
+    bias.data[13] = Number.NEGATIVE_INFINITY;
+    const mask = { dtype: "bool" as const, shape: [4, 6, 9], data: Uint8Array.from({ length: 216 }, (_, n) => n % 5) };
+    const settings: Omit<Settings, "prefix">[] = [
+      {},
+      { causal: true },
+      { causal: true, align: "top-left", softcap: 0.7 },
+      { window: [2, 1], scale: -0.3 },
+      { window: [3, 0], align: "top-left" },
+      { causal: true, window: [1, 2] },
+    ];
+    const tensors: Partial<Inputs>[] = [
+      {},
+      lens,
+      { bias },
+      { mask },
+      { alibiSlopes: slopes, sinks },
+      { bias, mask, sinks, ...lens },
+    ];
+    for (const given of settings) {
+      for (const more of tensors) {
+        const all = inputs(more);
+        const identity = Float32Array.from({ length: 9 * 9 * 2 }, (_, n) => (Math.floor(n / 18) === n % 9 ? 1 : 0));
+        const { out } = oracle({
+          ...given,
+          q: all.q,
+          k: all.k,
+          v: { data: identity, shape: [1, 9, 2, 9] },
+          ...more,
+        } as OracleOptions);
+        const source = weightSource(all, { prefix: [], ...given });
+        for (let head = 0; head < 4; head++) {
+          for (let query = 0; query < 6; query++) {
+            row(source, head, query).forEach((weight, j) => {
+              expect(Number.isNaN(weight) ? 0 : weight).toBeCloseTo(out[(query * 4 + head) * 9 + j]!, 10);
+            });
+          }
+        }
+      }
+    }
   });
 
   it("keep packed sequences apart", () => {

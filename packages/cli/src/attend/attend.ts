@@ -1,4 +1,6 @@
-import { type Engine, openEngine } from "@tessera/core";
+import { existsSync } from "node:fs";
+import { resolve } from "node:path";
+import { type BackendChoice, type Engine, openEngine, TesseraError } from "@tessera/core";
 import { SafetensorsFile } from "../safetensors/read.js";
 import { type TensorToWrite, writeSafetensors } from "../safetensors/write.js";
 import { type ExitCode, exit, toJson } from "../ui/exit.js";
@@ -20,12 +22,7 @@ export async function attend(path: string, settings: Settings, io: Io): Promise<
   try {
     for (const prefix of prefixes) checkPresent(file, prefix);
     progress.show("opening the device");
-    engine = await openEngine({
-      backend: settings.backend as never, // checked by the engine, with the list of what there is
-      device: settings.device,
-      library: settings.library,
-      threads: settings.threads,
-    });
+    engine = await open(settings);
     const reports: Report[] = [];
     const outputs: TensorToWrite[] = [];
     for (const prefix of prefixes) {
@@ -50,5 +47,21 @@ export async function attend(path: string, settings: Settings, io: Io): Promise<
     progress.clear();
     engine?.dispose();
     await file.close();
+  }
+}
+
+async function open({ backend, device, library, threads }: Settings): Promise<Engine> {
+  if (library === undefined) {
+    // Checked by the engine, with the list of what there is.
+    return openEngine({ backend: backend as BackendChoice | undefined, device, threads });
+  }
+  const path = resolve(library);
+  if (!existsSync(path)) throw new TesseraError("invalid-file", `--library ${library}: no such file`);
+  try {
+    return await openEngine({ library: path, device, threads });
+  } catch (error) {
+    // What the user named is there and is no back end: a bad file, not a missing device.
+    const bad = error instanceof TesseraError && error.code === "backend-missing";
+    throw bad ? new TesseraError("invalid-file", error.message, { cause: error }) : error;
   }
 }

@@ -1,4 +1,4 @@
-import type { Engine } from "@tessera/core";
+import type { Engine, FloatDType, Tensor } from "@tessera/core";
 import type { FileDType } from "../safetensors/dtypes.js";
 import { throughCache } from "./cache.js";
 import type { FloatTensor, Inputs } from "./inputs.js";
@@ -37,7 +37,13 @@ export interface Raw {
   readonly kvCache?: { readonly dtype: string; readonly bytes: number };
 }
 
-export type DeviceTensor = ReturnType<Engine["tensor"]>;
+export type DeviceTensor = Tensor<FloatDType>;
+
+/** What `attention` and `decode` give for tensors. */
+export interface Results {
+  readonly out: DeviceTensor;
+  readonly lse: DeviceTensor;
+}
 
 /** @throws TesseraError */
 export async function compute(engine: Engine, inputs: Inputs, settings: Settings): Promise<Computed> {
@@ -65,7 +71,7 @@ async function direct(engine: Engine, inputs: Inputs, settings: Settings): Promi
     const { kernel, splits, notes } = engine.explain(options);
     await engine.synchronize(); // uploads are not the kernel's time
     const start = performance.now();
-    const { out, lse } = (await engine.attention(options)) as { out: DeviceTensor; lse: DeviceTensor };
+    const { out, lse } = (await engine.attention(options)) as unknown as Results;
     await engine.synchronize();
     return { out, lse, kernel, splits, notes, milliseconds: performance.now() - start };
   } finally {
@@ -73,13 +79,13 @@ async function direct(engine: Engine, inputs: Inputs, settings: Settings): Promi
   }
 }
 
+/** The overloads of `tensor` want to know the type beforehand; the pair of array and type is right by construction. */
 export function upload(engine: Engine, { data, shape, dtype }: FloatTensor): DeviceTensor {
-  return engine.tensor(data, { shape, dtype });
+  return engine.tensor(data as Uint16Array, { shape, dtype: dtype as "f16" });
 }
 
 async function onHost(tensor: DeviceTensor): Promise<unknown> {
-  const data = (await tensor.read()) as Float32Array | Uint16Array;
-  return { dtype: tensor.dtype, shape: tensor.shape, data };
+  return { dtype: tensor.dtype, shape: tensor.shape, data: await tensor.read() };
 }
 
 const fileType = { f32: "F32", f16: "F16", bf16: "BF16" } as const;

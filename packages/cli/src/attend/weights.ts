@@ -32,8 +32,8 @@ export function weightSource(inputs: Inputs, settings: Settings): WeightSource {
   const kShape = inputs.k.shape;
   const [queries, heads, dim] = qShape.slice(-3) as [number, number, number];
   const [keys, kvHeads] = kShape.slice(-3) as [number, number];
-  const scale = Math.fround(settings.scale ?? 1 / Math.sqrt(dim));
-  const softcap = Math.fround(settings.softcap ?? 0);
+  const scale = settings.scale ?? 1 / Math.sqrt(dim);
+  const softcap = settings.softcap ?? 0;
   const q = floats(inputs.q);
   const k = floats(inputs.k);
   const bias = inputs.bias && grid(inputs.bias, floats(inputs.bias));

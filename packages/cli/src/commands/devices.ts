@@ -1,5 +1,6 @@
 import { type ProbeReport, probe } from "@tessera/core";
 import type { Command } from "commander";
+import { causeOf, fixesOf, hang } from "../ui/cause.js";
 import { chosenDevice } from "../ui/chosen.js";
 import { exit, toJson } from "../ui/exit.js";
 import type { Io } from "../ui/io.js";
@@ -33,20 +34,20 @@ export function addDevices(program: Command, io: Io): void {
 export function describe(reports: readonly ProbeReport[], chosen: ReturnType<typeof chosenDevice>): string {
   const rows = [["", "BACKEND", "DEVICE", "NAME", "ARCH", "MEMORY", "STATE"]];
   const causes: string[] = [];
-  const explain = (who: string, { reason, fix }: { readonly reason: string; readonly fix: string }) => {
-    if (reason !== "") causes.push(`${who}: ${reason}\n`);
-    if (fix !== "") causes.push(`${reason === "" ? `${who}:` : "    "} fix: ${fix}\n`);
+  const explain = (who: string, reason: string, fixes: readonly string[]) => {
+    causes.push(`${who}: ${hang(reason, "  ")}\n`);
+    for (const fix of fixes) causes.push(`  fix: ${fix}\n`);
   };
   for (const report of reports) {
     const { backend, state, devices } = report;
-    if (state !== "usable") explain(backend, report);
+    if (state !== "usable") explain(backend, causeOf(report), fixesOf(report));
     if (devices.length === 0) rows.push(["", backend, "-", "-", "-", "-", state]);
     for (const device of devices) {
       const { index, name, arch, memoryBytes } = device;
       const marked = chosen?.backend === backend && chosen.device === index;
       const memory = memoryBytes > 0 ? bytes(memoryBytes) : "-";
       rows.push([marked ? "*" : "", backend, String(index), name, arch || "-", memory, device.state]);
-      if (device.state !== "usable") explain(`${backend} ${index}`, device);
+      if (device.state !== "usable") explain(`${backend} ${index}`, device.reason || device.state, fixesOf(device));
     }
   }
   const why = causes.length > 0 ? `\n${causes.join("")}` : "";

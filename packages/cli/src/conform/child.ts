@@ -43,7 +43,7 @@ async function main(request: ConformRequest): Promise<void> {
   const report = await runConformance({
     backend,
     device: device.index,
-    threads: request.threads,
+    ...(request.threads !== undefined && { threads: request.threads }),
     cases: request.filter === undefined ? undefined : new RegExp(request.filter),
     kernels: request.kernels,
     layouts: request.layouts,

@@ -1,4 +1,5 @@
 import type { ProbeReport } from "@tessera/core";
+import { causeOf, fixesOf, hang } from "../ui/cause.js";
 import type { Chosen } from "../ui/chosen.js";
 import { bytes, table } from "../ui/table.js";
 import type { Variable } from "./environment.js";
@@ -52,16 +53,16 @@ function section(title: string, rows: readonly (readonly string[])[]): string {
 }
 
 function describeBackend(report: ProbeReport): string {
-  const { backend, state, version, library, reason, fix, devices, attempts } = report;
+  const { backend, state, version, library, devices, attempts } = report;
   let text = `  ${backend}${version ? ` ${version}` : ""}: ${state}\n`;
   if (library !== undefined) text += `    library  ${library}\n`;
-  else if (state !== "usable")
-    for (const { from, at, result } of attempts) text += `    looked   ${from}: ${at}: ${result}\n`;
-  if (reason !== "" && (library !== undefined || attempts.length === 0)) text += `    cause    ${reason}\n`;
-  const ordered = fix.split("; or ").filter((step) => step !== "");
-  ordered.forEach((step, n) => {
-    text += `    fix ${n + 1}    ${step}\n`;
-  });
+  if (state !== "usable") {
+    text += `    cause    ${hang(causeOf(report), " ".repeat(13))}\n`;
+    if (library === undefined) for (const { from, at } of attempts) text += `    looked   ${from}: ${at}\n`;
+    fixesOf(report).forEach((step, n) => {
+      text += `    fix ${n + 1}    ${step}\n`;
+    });
+  }
   for (const device of devices) {
     const memory = device.memoryBytes > 0 ? `, ${bytes(device.memoryBytes)}` : "";
     text += `    device ${device.index} ${device.name} (${device.arch}${memory}): ${device.state}\n`;
