@@ -32,9 +32,11 @@ Device::Device(const tsr_backend* backend, int32_t index, int32_t threads) : bac
   exit_guard::arm();
   if (status != TSR_OK) raise(status);
   if (!context_) fail(TSR_INTERNAL, "the back end reports success but gives no context");
+  if (async()) exit_guard::addQueue(this, [backend, context = context_] { backend->stream_synchronize(context, nullptr); });
 }
 
 Device::~Device() {
+  if (async()) exit_guard::removeQueue(this);
   for (tsr_event* event : events_) backend_->event_destroy(event);
   backend_->context_destroy(context_);
 }

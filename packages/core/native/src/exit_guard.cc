@@ -3,6 +3,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <future>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -14,6 +17,7 @@ struct State {
   std::mutex mutex;
   std::condition_variable changed;
   std::multiset<CancelFlag*> running;
+  std::map<const void*, std::function<void()>> queues;
   int inside = 0;
   int armed = 0;
   bool ending = false;
@@ -34,10 +38,26 @@ void onExit() {
   s.ending = true;
   for (CancelFlag* flag : s.running) flag->store(1);
   s.changed.wait_for(lock, kPatience, [&] { return s.inside == 0; });
+  if (s.queues.empty()) return;
+  // On a thread of its own, as waiting for a device has no time limit. It may stay behind, with its own copy.
+  auto drained = std::make_shared<std::promise<void>>();
+  std::thread([drained, queues = s.queues] {
+    for (const auto& queue : queues) queue.second();
+    drained->set_value();
+  }).detach();
+  drained->get_future().wait_for(kPatience);
 }
 
 [[noreturn]] void park() {
   for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+/** The state's mutex; the thread stays here for good once the process is ending. */
+std::unique_lock<std::mutex> lockOrPark() {
+  std::unique_lock<std::mutex> lock(state().mutex);
+  if (!state().ending) return lock;
+  lock.unlock();
+  park();
 }
 
 }  // namespace
@@ -50,13 +70,19 @@ void arm() {
   std::atexit(onExit);
 }
 
+void addQueue(const void* owner, std::function<void()> drain) {
+  const auto lock = lockOrPark();
+  state().queues.emplace(owner, std::move(drain));
+}
+
+void removeQueue(const void* owner) {
+  const auto lock = lockOrPark();
+  state().queues.erase(owner);
+}
+
 Inside::Inside(CancelFlag* cancel) : cancel_(cancel) {
   State& s = state();
-  std::unique_lock<std::mutex> lock(s.mutex);
-  if (s.ending) {
-    lock.unlock();
-    park();
-  }
+  const auto lock = lockOrPark();
   s.inside++;
   if (cancel_) s.running.insert(cancel_);
 }

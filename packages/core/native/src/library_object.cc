@@ -70,7 +70,9 @@ Napi::Value LibraryObject::open(const Napi::CallbackInfo& info) {
     if (!info[2].IsFunction()) fail(TSR_INVALID_ARGUMENT, "settle: expected a function");
     auto device = std::make_shared<Device>(library_->table, smallNumber(info[0], "device"), smallNumber(info[1], "threads"));
     Instance& instance = Instance::of(env);
-    auto session = std::make_shared<Session>(std::move(device), instance.portOf(env, info[2].As<Napi::Function>()));
+    std::shared_ptr<Port> port = instance.portOf(env, info[2].As<Napi::Function>());
+    auto session = std::make_shared<Session>(std::move(device), port);
+    port->attach(session);
     return make(env, instance.context, session);
   });
 }

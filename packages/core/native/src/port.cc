@@ -72,13 +72,16 @@ void Port::drain(Napi::Env env, Napi::Function settle) {
 
 void Port::cleanUp(void* data) {
   auto* port = static_cast<Port*>(data);
+  {
+    std::lock_guard<std::mutex> lock(port->mutex_);
+    port->closed_ = true;
+  }
   for (auto& weak : port->sessions_) {
     if (auto session = weak.lock()) session->halt();
   }
   std::vector<std::unique_ptr<Job>> done;
   {
     std::lock_guard<std::mutex> lock(port->mutex_);
-    port->closed_ = true;
     done.swap(port->done_);
   }
   napi_release_threadsafe_function(port->bell_, napi_tsfn_abort);

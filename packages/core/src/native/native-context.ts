@@ -84,7 +84,8 @@ export class NativeContext implements BackendContext {
     return translated(() => {
       const packer = this.#packer;
       packer.attention(desc, this);
-      const no = this.#native.supports(packer.count, packer.views, desc.kernel);
+      const views = packer.takeViews();
+      const no = this.#native.supports(packer.count, views, desc.kernel);
       if (no === undefined) return { supported: true };
       const [code, reason] = no as [TesseraErrorCode & ("unsupported" | "invalid-argument"), string];
       return { supported: false, code, reason };
@@ -95,7 +96,8 @@ export class NativeContext implements BackendContext {
     return translated(() => {
       const packer = this.#packer;
       packer.attention(desc, this);
-      return explanation(this.#native.explain(packer.count, packer.views, desc.kernel));
+      const views = packer.takeViews();
+      return explanation(this.#native.explain(packer.count, views, desc.kernel));
     });
   }
 
@@ -104,8 +106,9 @@ export class NativeContext implements BackendContext {
     try {
       const packer = this.#packer;
       packer.attention(desc, this);
-      const id = this.#native.attention(packer.count, packer.views, desc.kernel);
-      return outcome(id, packer.views, this.#native, signal);
+      const views = packer.takeViews();
+      const id = this.#native.attention(packer.count, views, desc.kernel);
+      return outcome(id, views, this.#native, signal);
     } catch (thrown) {
       return Promise.reject(toTesseraError(thrown));
     }
@@ -115,7 +118,8 @@ export class NativeContext implements BackendContext {
     try {
       const packer = this.#packer;
       packer.append(desc, this);
-      return outcome(this.#native.append(packer.count, packer.views), packer.views, this.#native);
+      const views = packer.takeViews();
+      return outcome(this.#native.append(packer.count, views), views, this.#native);
     } catch (thrown) {
       return Promise.reject(toTesseraError(thrown));
     }
@@ -126,8 +130,9 @@ export class NativeContext implements BackendContext {
     try {
       const packer = this.#packer;
       packer.decode(desc, this);
-      const id = this.#native.decode(packer.count, packer.views, desc.attention.kernel);
-      return outcome(id, packer.views, this.#native, signal);
+      const views = packer.takeViews();
+      const id = this.#native.decode(packer.count, views, desc.attention.kernel);
+      return outcome(id, views, this.#native, signal);
     } catch (thrown) {
       return Promise.reject(toTesseraError(thrown));
     }
@@ -137,7 +142,8 @@ export class NativeContext implements BackendContext {
     try {
       const packer = this.#packer;
       packer.merge(desc, this);
-      return outcome(this.#native.merge(packer.count, packer.views), packer.views, this.#native);
+      const views = packer.takeViews();
+      return outcome(this.#native.merge(packer.count, views), views, this.#native);
     } catch (thrown) {
       return Promise.reject(toTesseraError(thrown));
     }

@@ -25,8 +25,6 @@ const advance = 1;
 export class Packer {
   /** Slots used by the call packed last. */
   count = 0;
-  /** Host arrays that it uses. */
-  views: Views;
   #slots: Float64Array;
   #views: ArrayBufferView[] | undefined;
   #owner: object | undefined;
@@ -41,13 +39,13 @@ export class Packer {
   attention(desc: AttentionDesc, owner: object): void {
     this.#begin(owner);
     this.#attention(desc);
-    this.views = this.#views;
+    this.#owner = undefined;
   }
 
   append(desc: AppendDesc, owner: object): void {
     this.#begin(owner);
     this.#append(desc);
-    this.views = this.#views;
+    this.#owner = undefined;
   }
 
   decode(desc: DecodeDesc, owner: object): void {
@@ -55,7 +53,7 @@ export class Packer {
     this.#number(desc.append === undefined ? 0 : 1);
     if (desc.append !== undefined) this.#append(desc.append);
     this.#attention(desc.attention);
-    this.views = this.#views;
+    this.#owner = undefined;
   }
 
   merge(desc: MergeDesc, owner: object): void {
@@ -72,7 +70,14 @@ export class Packer {
     }
     this.#tensor("out", desc.out);
     this.#tensor("lse", desc.lse);
-    this.views = this.#views;
+    this.#owner = undefined;
+  }
+
+  /** The host arrays of the call packed last. The packer outlives calls, so it mustn't hold on to them. */
+  takeViews(): Views {
+    const views = this.#views;
+    this.#views = undefined;
+    return views;
   }
 
   #begin(owner: object): void {
@@ -158,7 +163,7 @@ export class Packer {
       slots[at + 1] = data.id;
     } else {
       slots[at] = 2;
-      slots[at + 1] = this.#view(name, data);
+      slots[at + 1] = this.#view(name, data as ArrayBufferView);
     }
     slots[at + 2] = tensor.byteOffset;
     slots[at + 3] = facts.id;
@@ -169,9 +174,7 @@ export class Packer {
     this.count = at;
   }
 
-  #view(name: string, data: TensorDesc["data"]): number {
-    if (!ArrayBuffer.isView(data))
-      throw new TesseraError("invalid-argument", `${name}: expected a buffer of this context or a typed array`);
+  #view(name: string, data: ArrayBufferView): number {
     requireFixedLength(name, data);
     this.#views ??= [];
     return this.#views.push(data) - 1;
@@ -179,8 +182,10 @@ export class Packer {
 }
 
 /** Native code works on the memory while JavaScript goes on. */
-export function requireFixedLength(name: string, { buffer }: ArrayBufferView): void {
-  if ((buffer as { resizable?: boolean }).resizable)
+export function requireFixedLength(name: string, view: ArrayBufferView): void {
+  if (!ArrayBuffer.isView(view))
+    throw new TesseraError("invalid-argument", `${name}: expected a buffer of this context or a typed array`);
+  if ((view.buffer as { resizable?: boolean }).resizable)
     throw new TesseraError(
       "invalid-argument",
       `${name} is in a resizable ArrayBuffer, which may shrink while it is used: pass one of a fixed length`,

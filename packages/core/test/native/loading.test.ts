@@ -1,0 +1,155 @@
+import { mkdirSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, describe, expect, it } from "vitest";
+import { type BackendName, backendNames, loadBackend } from "../../src/backends.js";
+import { TesseraError } from "../../src/error.js";
+import { nativeLibrary } from "../../src/native/native-library.js";
+import { mock, scratchFile } from "./support.js";
+
+async function failure(library: string): Promise<TesseraError> {
+  const error = await loadBackend({ library }).then(
+    () => undefined,
+    (thrown) => thrown,
+  );
+  expect(error).toBeInstanceOf(TesseraError);
+  return error;
+}
+
+describe("a library that can't be used says why", () => {
+  it("missing file", async () => {
+    const { code, message } = await failure("/nowhere/libtessera-x.so");
+    expect(code).toBe("backend-missing");
+    expect(message).toContain("library: /nowhere/libtessera-x.so: does not exist");
+    expect(message).toContain("1. give the absolute path of a file that exists");
+  });
+  it("relative path", async () => {
+    const { code, message } = await failure("libtessera-x.so");
+    expect(code).toBe("backend-missing");
+    expect(message).toContain("is not an absolute path");
+  });
+  it("a folder", async () => {
+    expect((await failure("/tmp")).message).toContain("/tmp is not a file");
+  });
+  it("not a shared library", async () => {
+    const { code, message } = await failure(scratchFile("text.so", "hello\n"));
+    expect(code).toBe("backend-missing");
+    expect(message).toMatch(/can't be loaded: .*text\.so: (file too short|invalid ELF header)/);
+  });
+  it("unresolved symbol: the dynamic linker's own text", async () => {
+    expect((await failure(mock("-DMOCK_NEEDS_SYMBOL"))).message).toMatch(/can't be loaded: .*tessera_no_such_symbol/);
+  });
+  it("no tsr_backend_entry", async () => {
+    const { code, message } = await failure(mock("-DMOCK_NO_ENTRY"));
+    expect(code).toBe("backend-missing");
+    expect(message).toContain("is not a Tessera back end: it has no symbol tsr_backend_entry");
+  });
+  it("another ABI version: both are named", async () => {
+    const { code, message } = await failure(mock("-DMOCK_ABI=7"));
+    expect(code).toBe("abi-mismatch");
+    expect(message).toContain("speaks version 7 of the contract (tessera.h), this @tessera/core speaks version 1");
+  });
+  it("an entry that never answers", async () => {
+    const { code, message } = await failure(mock("-DMOCK_SPEAKS_NOTHING"));
+    expect(code).toBe("abi-mismatch");
+    expect(message).toContain("version (none up to 64)");
+  });
+  it("a table that is too short", async () => {
+    const { code, message } = await failure(mock("-DMOCK_SHORT"));
+    expect(code).toBe("backend-missing");
+    expect(message).toMatch(/its table is too short, \d+ bytes; version 1 of the contract has \d+/);
+  });
+  it("a table with a hole", async () => {
+    expect((await failure(mock("-DMOCK_HOLE"))).message).toMatch(/function \d+ of its table is NULL/);
+  });
+  it("can be tried again once it is mended", async () => {
+    const link = join(scratchFile("folder/x", ""), "..", `mended-${process.pid}.so`);
+    await failure(link);
+    symlinkSync(mock(), link);
+    expect((await loadBackend({ library: link })).name).toBe("mock");
+  });
+});
+
+describe("the addon itself", () => {
+  const { addon } = nativeLibrary();
+  it.each([[undefined], [5], [{}], [""], ["a\0b"]])("load(%o) is refused", (path) => {
+    expect(() => addon!.load(path as string)).toThrowError(/path|absolute/);
+  });
+  it("is one library per file, whatever the path to it", async () => {
+    const folder = join(scratchFile("folder/x", ""), "..", `link-${process.pid}`);
+    mkdirSync(folder, { recursive: true });
+    const link = join(folder, "same.so");
+    symlinkSync(mock(), link);
+    expect(addon!.load(link).path).toBe(addon!.load(mock()).path);
+  });
+  it("hands out no constructors, and methods insist on their object", () => {
+    const library = addon!.load(mock());
+    const { constructor } = library as unknown as { constructor: new () => unknown };
+    expect(() => new constructor()).toThrowError("Illegal constructor");
+    expect(() => library.probe.call({} as never)).toThrowError();
+    const context = library.open(0, 1, () => {});
+    expect(() => library.probe.call(context as never)).toThrowError();
+    context.dispose();
+  });
+  it.each([[-1], [0.5], [Number.NaN], ["0"], [undefined], [2 ** 40]])("open(%o) is refused", (device) => {
+    const library = addon!.load(mock());
+    expect(() => library.open(device as number, 0, () => {})).toThrowError(
+      expect.objectContaining({ code: "invalid-argument" }),
+    );
+  });
+  it("the failures of a back end keep their code and text", () => {
+    const library = addon!.load(mock());
+    expect(() => library.open(1, 0, () => {})).toThrowError(
+      expect.objectContaining({ code: "device-unavailable", message: "device must be 0" }),
+    );
+    expect(() => library.open(0, 13, () => {})).toThrowError(
+      expect.objectContaining({ code: "out-of-memory", message: "unlucky number of threads" }),
+    );
+  });
+});
+
+describe("where a library is looked for", () => {
+  afterEach(() => {
+    delete process.env.TESSERA_BACKEND_PATH;
+  });
+  const attemptsOf = async (name: BackendName) => (await loadBackend(name).catch((error) => error)).message as string;
+
+  it("unknown names are refused with the known ones", async () => {
+    await expect(loadBackend("opencl" as BackendName)).rejects.toMatchObject({
+      code: "invalid-argument",
+      message: `backend is "opencl", expected one of ${backendNames.join(", ")}`,
+    });
+  });
+  it("every attempt is told, in order, then what to do, in order", async () => {
+    const named = mock();
+    process.env.TESSERA_BACKEND_PATH = ["/nowhere", "relative/folder", "", "/tmp", named].join(":");
+    const message = await attemptsOf("hip");
+    const places = ["/nowhere: does not exist", "relative/folder: is not an absolute path"];
+    places.push("/tmp/libtessera-hip.so: does not exist", `${named}: is named after another back end`);
+    places.push("@tessera/hip from file:", "What to do:", "1. run `npm install @tessera/hip`");
+    places.push("2. set TESSERA_BACKEND_PATH to the absolute path of the folder that has libtessera-hip.so");
+    let at = 0;
+    for (const place of places) {
+      const found = message.indexOf(place, at);
+      expect(found, `${place} in\n${message}`).toBeGreaterThanOrEqual(at);
+      at = found;
+    }
+  });
+  it("TESSERA_BACKEND_PATH wins over packages: a folder", async () => {
+    const folder = join(scratchFile("path/x", ""), "..", `p-${process.pid}`);
+    mkdirSync(folder, { recursive: true });
+    symlinkSync(mock(), join(folder, "libtessera-cpu.so"));
+    process.env.TESSERA_BACKEND_PATH = folder;
+    expect((await loadBackend("cpu")).name).toBe("mock");
+    process.env.TESSERA_BACKEND_PATH = join(folder, "libtessera-cpu.so");
+    expect((await loadBackend("cpu")).name).toBe("mock");
+  });
+  it("what was found but can't be used is told, not passed over", async () => {
+    const folder = join(scratchFile("bad/x", ""), "..");
+    scratchFile("bad/libtessera-cpu.so", "no library\n");
+    process.env.TESSERA_BACKEND_PATH = folder;
+    await expect(loadBackend("cpu")).rejects.toMatchObject({ code: "backend-missing" });
+  });
+  it("the reference is always there", async () => {
+    expect((await loadBackend("reference")).name).toBe("reference");
+  });
+});
