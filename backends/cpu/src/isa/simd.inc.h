@@ -180,11 +180,12 @@ TSR_SIMD vf load_bf16(const uint16_t* p) { return from_bits(widen(p) << 16); }
 
 TSR_SIMD void store_bf16(uint16_t* p, vf x) {
   const vi a = bits(x) & splat_int(INT32_MAX);
-  const vi odd = (bits(x) >> 16) & splat_int(1);
-  const vi rounded = ((bits(x) + splat_int(0x7fff) + odd) >> 16) & splat_int(0xffff);
   const vi quiet = ((bits(x) >> 16) & splat_int(0xffff)) | splat_int(0x40);
   const vi is_nan = a > splat_int(0x7f800000);
-  narrow(p, (is_nan & quiet) | (~is_nan & rounded));
+  const vi number = ~is_nan & bits(x);  // without NaN's bits, rounding up can't overflow
+  const vi odd = (number >> 16) & splat_int(1);
+  const vi rounded = ((number + splat_int(0x7fff) + odd) >> 16) & splat_int(0xffff);
+  narrow(p, (is_nan & quiet) | rounded);
 }
 
 TSR_SIMD vf load_f8(const uint8_t* p) {
