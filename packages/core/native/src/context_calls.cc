@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-std::unique_ptr<CallJob> ContextObject::read(const Napi::CallbackInfo& info, Call call) {
+std::unique_ptr<CallJob> ContextObject::read(const Napi::CallbackInfo& info, Call call, bool shapesOnly) {
   Session& session = this->session();
   Instance& instance = Instance::of(info.Env());
   const uint64_t count = wholeNumber(numberOf(info[0]), "count");
@@ -18,6 +18,7 @@ std::unique_ptr<CallJob> ContextObject::read(const Napi::CallbackInfo& info, Cal
     if (arguments.kernel.find('\0') != std::string::npos) fail(TSR_INVALID_ARGUMENT, "kernel: a name can't hold NUL");
   }
   Reader reader(info.Env(), instance.slots, count, info[1], buffers_, session.device().hostMemory(), arguments);
+  if (shapesOnly) reader.shapesOnly();
   switch (call) {
     case Call::attention:
       reader.attention();
@@ -60,7 +61,7 @@ Napi::Value ContextObject::merge(const Napi::CallbackInfo& info) { return submit
 // undefined, or [status, reason]
 Napi::Value ContextObject::supports(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
-    std::unique_ptr<CallJob> job = read(info, Call::attention);
+    std::unique_ptr<CallJob> job = read(info, Call::attention, true);
     const tsr_status status = device_->backend()->supports(device_->context(), &job->arguments.attention);
     if (status == TSR_OK) return info.Env().Undefined();
     const bool unsupported = status == TSR_UNSUPPORTED;
@@ -74,7 +75,7 @@ Napi::Value ContextObject::supports(const Napi::CallbackInfo& info) {
 
 Napi::Value ContextObject::explain(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
-    std::unique_ptr<CallJob> job = read(info, Call::attention);
+    std::unique_ptr<CallJob> job = read(info, Call::attention, true);
     return tessera::explain(info.Env(), *device_, job->arguments.attention);
   });
 }

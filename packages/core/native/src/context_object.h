@@ -48,7 +48,7 @@ class ContextObject : public Napi::ObjectWrap<ContextObject> {
   Session& session();
   std::shared_ptr<Buffer> bufferOf(const Napi::Value& id);
   uint64_t place(const Buffer& buffer, const Napi::Value& offset, uint64_t bytes);
-  std::unique_ptr<CallJob> read(const Napi::CallbackInfo& info, Call call);
+  std::unique_ptr<CallJob> read(const Napi::CallbackInfo& info, Call call, bool shapesOnly = false);
   Napi::Value submit(const Napi::CallbackInfo& info, Call call);
   void close();
 

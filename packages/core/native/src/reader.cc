@@ -118,7 +118,7 @@ const tsr_tensor* Reader::tensor(const char* name) {
                                    std::to_string(size) + ": expected a place inside");
   }
   // 0 would mean "don't check" to the back end.
-  if (size - offset == 0 && !empty) {
+  if (size - offset == 0 && !empty && !(shapesOnly_ && !tensor.data)) {
     fail(TSR_INVALID_ARGUMENT, std::string(name) + " has elements but no memory: byte " + std::to_string(offset) +
                                    " of " + std::to_string(size));
   }
@@ -143,16 +143,17 @@ void Reader::locate(const char* name, double kind, double handle, tsr_tensor& te
   if (kind != 2 || !hostViews_ || napi_is_array(env_, hostViews_, &isArray) != napi_ok || !isArray) {
     fail(TSR_INVALID_ARGUMENT, std::string(name) + ": expected a buffer of this context or a typed array");
   }
-  if (!hostMemory_ && !empty) {
-    fail(TSR_INVALID_ARGUMENT, std::string(name) + " is a host array, and this device can't read the host's memory: "
-                                                   "copy it to a buffer first");
-  }
   const uint64_t index = wholeNumber(handle, name);
   napi_value view = nullptr;
   if (index > UINT32_MAX || napi_get_element(env_, hostViews_, static_cast<uint32_t>(index), &view) != napi_ok) {
     fail(TSR_INVALID_ARGUMENT, std::string(name) + ": expected a typed array");
   }
   const Bytes bytes = bytesOfView(env_, view, name);
+  if (shapesOnly_ && bytes.size == 0) return;
+  if (!hostMemory_ && !empty) {
+    fail(TSR_INVALID_ARGUMENT, std::string(name) + " is a host array, and this device can't read the host's memory: "
+                                                   "copy it to a buffer first");
+  }
   tensor.data = bytes.data;
   tensor.bytes = bytes.size;
   into_.hostViews = true;

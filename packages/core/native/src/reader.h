@@ -31,6 +31,9 @@ class Reader {
   Reader(napi_env env, const double* slots, size_t count, napi_value hostViews, const Buffers& buffers,
          bool hostMemory, Arguments& into);
 
+  /** For `supports` and `explain`: an empty typed array stands for memory that isn't there yet (NULL data). */
+  void shapesOnly() { shapesOnly_ = true; }
+
   void attention();
   void append();
   void decode();
@@ -53,6 +56,7 @@ class Reader {
   napi_value hostViews_;
   const Buffers& buffers_;
   bool hostMemory_;
+  bool shapesOnly_ = false;
   Arguments& into_;
 };
 
