@@ -156,8 +156,8 @@ function legend(box: Box, scale: Scale): string[] {
 
 function cellNote({ queries, keys, queriesPerCell, keysPerCell }: HeadRaster): string {
   const shape = `${queries} ${queries === 1 ? "query" : "queries"} × ${keys} ${keys === 1 ? "key" : "keys"}`;
-  if (queriesPerCell === 1 && keysPerCell === 1) return `${shape}; each pixel is one weight`;
-  return `${shape}; each pixel is the largest of ${queriesPerCell} × ${keysPerCell} weights`;
+  if (queriesPerCell === 1 && keysPerCell === 1) return `${shape}; each cell is one weight`;
+  return `${shape}; each cell is the largest of ${queriesPerCell} × ${keysPerCell} weights`;
 }
 
 function stops(): string {
