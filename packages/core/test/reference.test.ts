@@ -304,7 +304,9 @@ describe("small cases from elsewhere", () => {
     expect(out.data).toBe(data);
     const dense = await engine.attention({ q: x, k: x, v: x });
     for (let i = 0; i < 4; i++) {
-      expect(data.subarray(i * 32, i * 32 + 16)).toEqual(dense.out.data.subarray(i * 16, i * 16 + 16));
+      expect(data.subarray(i * 32, i * 32 + 16)).toEqual(
+        (dense.out.data as Float32Array).subarray(i * 16, i * 16 + 16),
+      );
       expect([...data.subarray(i * 32 + 16, i * 32 + 32)].every((x) => x === 7)).toBe(true);
     }
   });

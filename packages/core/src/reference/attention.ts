@@ -41,6 +41,7 @@ export function* attend(desc: AttentionDesc): Generator<void, void> {
   checkContents(p);
   const out = rowsView(desc.out, memoryOf);
   const lse = desc.lse && lseView(desc.lse, memoryOf);
+  if (p.queryRows === 0) return;
   const k = new Float64Array(TILE_K * p.dim);
   const v = new Float64Array(TILE_K * p.valueDim);
   const tiles: Rows[] = Array.from({ length: p.group }, () => ({

@@ -1,0 +1,536 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { describe, expect, it } from "vitest";
+import type { AttentionOptions } from "../src/attention-options.js";
+import type { Engine } from "../src/engine.js";
+import type { HostTensor } from "../src/host-tensor.js";
+import { openEngineIn } from "../src/open-engine.js";
+import { oracle } from "../src/oracle.js";
+import { referenceBackend } from "../src/reference/index.js";
+import { Tensor } from "../src/tensor.js";
+import { checkAgainstOracle } from "../src/tolerance.js";
+import { discreteBackend, type Log } from "./discrete-device.js";
+import { numbers, random, reference, tensor, worldOf } from "./support.js";
+
+const next = random(31);
+const q = tensor([1, 5, 4, 8], next);
+const k = tensor([1, 9, 2, 8], next);
+const v = tensor([1, 9, 2, 8], next);
+
+function discrete(log?: Log): Promise<Engine> {
+  return openEngineIn(worldOf({ discrete: discreteBackend(log) }));
+}
+
+describe.each([
+  ["host memory", reference],
+  ["memory of its own", () => discrete()],
+])("an engine with %s", (_, open) => {
+  it("host in gives host out, and leaves nothing behind", async () => {
+    using engine = await open();
+    const idle = engine.bytesInUse;
+    const { out, lse } = await engine.attention({
+      q,
+      k,
+      v,
+      causal: true,
+      returnLse: true,
+      sinks: [1, 2, 3, 4],
+      seqLensK: [8],
+      mask: new Uint8Array(45).fill(1),
+    });
+    expect(out.data).toBeInstanceOf(Float32Array);
+    expect(out).toMatchObject({ dtype: "f32", shape: [1, 5, 4, 8] });
+    expect(lse).toMatchObject({ dtype: "f32", shape: [1, 4, 5] });
+    expect(
+      checkAgainstOracle({ options: { q, k, v, causal: true, sinks: [1, 2, 3, 4], seqLensK: [8] }, out, lse }).ok,
+    ).toBe(true);
+    expect(engine.bytesInUse).toBe(idle);
+    const { lse: none } = await engine.attention({ q, k, v });
+    expect(none).toBeUndefined();
+  });
+
+  it("writes into an out that is given", async () => {
+    using engine = await open();
+    const data = new Float32Array(160);
+    const { out } = await engine.attention({ q, k, v, out: { data, shape: [1, 5, 4, 8] } });
+    expect(out.data).toBe(data);
+    expect(checkAgainstOracle({ options: { q, k, v }, out: data }).ok).toBe(true);
+    using to = engine.tensor(new Uint16Array(160), { shape: [1, 5, 4, 8], dtype: "bf16" });
+    const given = await engine.attention({ q, k, v, out: to });
+    expect(given.out).toBe(to);
+    expect(
+      checkAgainstOracle({ options: { q, k, v }, out: { data: await to.read(), dtype: "bf16", shape: to.shape } }).ok,
+    ).toBe(true);
+  });
+
+  it("tensors in give tensors out; host arrays may be among them", async () => {
+    using engine = await open();
+    using tq = engine.tensor(q.data as Float32Array, { shape: q.shape });
+    using tk = engine.tensor(k.data as Float32Array, { shape: k.shape });
+    const { out, lse } = await engine.attention({ q: tq, k: tk, v, returnLse: true });
+    expect(out).toBeInstanceOf(Tensor);
+    expect(checkAgainstOracle({ options: { q, k, v }, out: await out.read(), lse: await lse.read() }).ok).toBe(true);
+    const before = engine.bytesInUse;
+    out.dispose();
+    lse.dispose();
+    expect(engine.bytesInUse).toBe(before - (160 + 20) * 4);
+  });
+
+  it("bhsd", async () => {
+    using engine = await open();
+    const x = tensor([1, 4, 5, 8], next);
+    using t = engine.tensor(x.data as Float32Array, { shape: x.shape });
+    const options: AttentionOptions<HostTensor> = { q: x, k: x, v: x, layout: "bhsd", causal: true };
+    const host = await engine.attention(options);
+    const { out } = await engine.attention({ q: t, k: t, v: t, layout: "bhsd", causal: true });
+    expect(checkAgainstOracle({ options, out: host.out as HostTensor }).ok).toBe(true);
+    expect(await out.read()).toEqual(host.out.data);
+  });
+
+  it("merges parts over disjoint keys", async () => {
+    using engine = await open();
+    const part = (from: number, to: number) => {
+      const cut = (x: HostTensor) => ({
+        data: (x.data as Float32Array).subarray(from * 16, to * 16),
+        shape: [1, to - from, 2, 8],
+      });
+      return engine.attention({ q, k: cut(k), v: cut(v), returnLse: true });
+    };
+    const parts = [await part(0, 4), await part(4, 4), await part(4, 9)];
+    const merged = await engine.merge(parts);
+    expect(checkAgainstOracle({ options: { q, k, v }, ...merged }).ok).toBe(true);
+    const empty = await engine.merge([parts[1]!, parts[1]!]);
+    expect((empty.out.data as Float32Array).every((x) => x === 0)).toBe(true);
+    expect([...empty.lse.data].every((x) => x === Number.NEGATIVE_INFINITY)).toBe(true);
+    await expect(engine.merge([])).rejects.toThrow(/at least one part/);
+    await expect(engine.merge([{ out: parts[0]!.out } as never])).rejects.toThrow(/parts\[0\]\.lse is missing/);
+    const wrong = { out: parts[0]!.out, lse: { data: new Float32Array(20), shape: [1, 5, 4] } };
+    await expect(engine.merge([wrong])).rejects.toThrow(/parts\[0\]\.lse has shape \[1, 5, 4\]; allowed: \[1, 4, 5\]/);
+  });
+
+  it("decodes from host arrays", async () => {
+    using engine = await open();
+    using cache = engine.kvCache({
+      batch: 1,
+      kvHeads: 2,
+      headDim: 8,
+      capacity: 12,
+      dtype: "f32",
+      pageSize: 4,
+      pages: 6,
+    });
+    const rope = { pairing: "half", positions: [0, 0, 0, 0, 0] } as const;
+    const five = tensor([1, 5, 2, 8], next);
+    const { out } = await engine.decode({ q, cache, k: five, v: five, rope, causal: true });
+    expect(checkAgainstOracle({ options: { q, k: five, v: five, causal: true }, out: out as HostTensor }).ok).toBe(
+      true,
+    );
+    using fork = await cache.fork();
+    await fork.append({ k: five, v: five });
+    expect([...fork.lengths, ...cache.lengths]).toEqual([10, 5]);
+  });
+});
+
+describe("a device with memory of its own", () => {
+  it("does everything up to the enqueue before attention returns", async () => {
+    const log: Log = { calls: [], attentions: [] };
+    using engine = await discrete(log);
+    using t = engine.tensor(q.data as Float32Array, { shape: q.shape });
+    const first = engine.attention({ q: t, k: t, v: t });
+    expect(log.calls).toContain("attention");
+    await first;
+  });
+
+  it("a fault of enqueued work surfaces at read and at synchronize", async () => {
+    using engine = await discrete();
+    using t = engine.tensor(q.data as Float32Array, { shape: q.shape });
+    using lengths = engine.tensor(Int32Array.of(77), { shape: [1] });
+    const { out } = await engine.attention({ q: t, k: t, v: t, seqLensK: lengths });
+    await expect(out.read()).rejects.toThrow(/seqLensK\[0\] is 77/);
+    await engine.attention({ q: t, k: t, v: t, seqLensK: lengths });
+    await expect(engine.synchronize()).rejects.toThrow(/seqLensK\[0\] is 77/);
+  });
+
+  it("captures and replays, with new contents", async () => {
+    const log: Log = { calls: [], attentions: [] };
+    using engine = await discrete(log);
+    using t = engine.tensor(q.data as Float32Array, { shape: q.shape });
+    using lengths = engine.tensor(Int32Array.of(5), { shape: [1] });
+    using out = engine.tensor(new Float32Array(160), { shape: q.shape });
+    const graph = await engine.capture(async () => {
+      await engine.attention({ q: t, k: t, v: t, seqLensK: lengths, out, align: "top-left" });
+    });
+    expect((await out.read()).every((x) => x === 0)).toBe(true);
+    for (const length of [5, 2, 3]) {
+      lengths.write(Int32Array.of(length));
+      await graph.launch();
+      const options = { q, k: q, v: q, seqLensK: [length], align: "top-left" } as const;
+      expect(checkAgainstOracle({ options, out: await out.read() }).ok).toBe(true);
+    }
+    graph.dispose();
+    graph.dispose();
+    expect(log.calls.filter((call) => call === "graph disposed")).toHaveLength(1);
+    await expect(graph.launch()).rejects.toThrow(/the graph was disposed/);
+    await expect(engine.capture(() => Promise.reject(new Error("mine")))).rejects.toThrow("mine");
+    await expect(engine.capture(() => engine.capture(() => 1))).rejects.toThrow(/inside a capture/);
+    await engine.capture(() => 1);
+  });
+
+  it("tunes, and remembers per shape", async () => {
+    const log: Log = { calls: [], attentions: [] };
+    using engine = await discrete(log);
+    const table = await engine.tune({ q, k, v });
+    expect(table.map(({ kernel }) => kernel)).toEqual(expect.arrayContaining(["reference", "fast"]));
+    expect(table.map(({ kernel }) => kernel)).not.toContain("never");
+    expect(table.map(({ milliseconds }) => milliseconds)).toEqual(
+      table.map(({ milliseconds }) => milliseconds).sort((a, b) => a - b),
+    );
+    log.attentions.length = 0;
+    await engine.attention({ q, k, v });
+    await engine.attention({ q, k, v, causal: true });
+    await engine.attention({ q, k, v, kernel: "reference" });
+    const best = { kernel: table[0]!.kernel, numSplits: table[0]!.numSplits };
+    expect(log.attentions[0]).toMatchObject(best);
+    expect(log.attentions[1]!.kernel).toBeUndefined();
+    expect(log.attentions[2]!.kernel).toBe("reference");
+    expect(engine.explain({ q, k, v }).kernel).toBe(best.kernel);
+    await expect(engine.tune({ q, k, v, kernel: "never" })).rejects.toMatchObject({
+      code: "unsupported",
+      message: "never is made up",
+    });
+  });
+});
+
+describe("the verbs agree", () => {
+  it("reference has no graphs, one kernel, and says so", async () => {
+    using engine = await reference();
+    await expect(engine.capture(() => 1)).rejects.toMatchObject({
+      code: "unsupported",
+      message: expect.stringMatching(/has no graphs/),
+    });
+    expect(engine.kernels().map(({ name }) => name)).toEqual(["reference"]);
+    expect(engine.explain({ q, k, v, kernel: "reference" })).toMatchObject({
+      kernel: "reference",
+      splits: 1,
+      passedOver: [],
+    });
+  });
+});
+
+describe("abort", () => {
+  const long = { q: tensor([1, 512, 8, 64], next), k: tensor([1, 512, 8, 64], next), v: tensor([1, 512, 8, 64], next) };
+
+  it("before: rejects with the reason and starts nothing", async () => {
+    const log: Log = { calls: [], attentions: [] };
+    using engine = await discrete(log);
+    const reason = { my: "reason" };
+    await expect(engine.attention({ q, k, v, signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    expect(log.calls).toEqual([]);
+  });
+
+  it("during: rejects with the reason, soon, and the engine goes on", async () => {
+    using engine = await reference();
+    const controller = new AbortController();
+    const reason = new Error("stop");
+    const began = performance.now();
+    const call = engine.attention({ ...long, signal: controller.signal });
+    const after = engine.attention({ q, k, v });
+    setTimeout(() => controller.abort(reason), 20);
+    await expect(call).rejects.toBe(reason);
+    expect(performance.now() - began).toBeLessThan(1500);
+    expect(checkAgainstOracle({ options: { q, k, v }, out: (await after).out as HostTensor }).ok).toBe(true);
+  });
+
+  it("leaves the event loop room meanwhile", async () => {
+    using engine = await reference();
+    let ticks = 0;
+    const timer = setInterval(() => ticks++, 1);
+    const controller = new AbortController();
+    const call = engine.attention({ ...long, signal: controller.signal });
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    controller.abort();
+    await expect(call).rejects.toMatchObject({ name: "AbortError" });
+    clearInterval(timer);
+    expect(ticks).toBeGreaterThan(5);
+  });
+
+  it("gives back the memory of results that never came", async () => {
+    using engine = await reference();
+    using t = engine.tensor(long.q.data as Float32Array, { shape: long.q.shape });
+    const before = engine.bytesInUse;
+    const call = engine.attention({ q: t, k: t, v: t, returnLse: true, signal: AbortSignal.timeout(10) });
+    await expect(call).rejects.toMatchObject({ name: "TimeoutError" });
+    expect(engine.bytesInUse).toBe(before);
+  });
+});
+
+describe("dispose", () => {
+  it("using frees tensors, views keep memory until the last", async () => {
+    using engine = await reference();
+    const idle = engine.bytesInUse;
+    {
+      using t = engine.tensor(new Float32Array(100), { shape: [100] });
+      expect(engine.bytesInUse).toBe(idle + 400);
+      const view = t.slice(0, 10, 20);
+      t.dispose();
+      t.dispose();
+      expect(engine.bytesInUse).toBe(idle + 400);
+      expect((await view.read()).length).toBe(10);
+      view.dispose();
+      expect(engine.bytesInUse).toBe(idle);
+      await expect(view.read()).rejects.toThrow(/the tensor was disposed/);
+    }
+    {
+      await using t = engine.tensor(new Float32Array(4), { shape: [4] });
+      expect(t.disposed).toBe(false);
+    }
+    expect(engine.bytesInUse).toBe(idle);
+  });
+
+  it("a tensor may be disposed while a call uses it", async () => {
+    using engine = await reference();
+    const x = tensor([1, 128, 4, 64], next);
+    const t = engine.tensor(x.data as Float32Array, { shape: x.shape });
+    const call = engine.attention({ q: t, k: t, v: t });
+    t.dispose();
+    const { out } = await call;
+    expect(checkAgainstOracle({ options: { q: x, k: x, v: x }, out: await out.read() }).ok).toBe(true);
+  });
+
+  it("an engine that is gone says so, and twice is fine", async () => {
+    const log: Log = { calls: [], attentions: [] };
+    const engine = await discrete(log);
+    const t = engine.tensor(new Float32Array(4), { shape: [4] });
+    const cache = engine.kvCache({ batch: 1, kvHeads: 1, headDim: 1, capacity: 1, dtype: "f32" });
+    engine.dispose();
+    engine.dispose();
+    expect(log.calls.filter((call) => call === "disposed")).toHaveLength(1);
+    expect(engine.disposed).toBe(true);
+    expect(engine.bytesInUse).toBe(0);
+    const gone = { code: "device-unavailable", message: expect.stringMatching(/the engine \(discrete\) was disposed/) };
+    await expect(engine.attention({ q, k, v })).rejects.toMatchObject(gone);
+    await expect(t.read()).rejects.toMatchObject(gone);
+    await expect(cache.append({} as never)).rejects.toMatchObject(gone);
+    expect(() => engine.tensor(new Float32Array(1), { shape: [1] })).toThrow(/disposed/);
+    expect(() => engine.kernels()).toThrow(/disposed/);
+    t.dispose();
+    cache.dispose();
+  });
+
+  it("await using waits for what is pending", async () => {
+    let call: Promise<unknown>;
+    {
+      await using engine = await reference();
+      call = engine.attention({ q, k, v });
+    }
+    await call;
+  });
+
+  it("garbage collection is the backstop", async () => {
+    setFlagsFromString("--expose-gc");
+    const gc = runInNewContext("gc") as () => void;
+    const engine = await reference();
+    const idle = engine.bytesInUse;
+    (() => {
+      engine.tensor(new Float32Array(1000), { shape: [1000] }).slice(0, 1);
+      engine.kvCache({ batch: 1, kvHeads: 1, headDim: 8, capacity: 100, dtype: "f32" });
+    })();
+    expect(engine.bytesInUse).toBeGreaterThan(idle + 4000);
+    for (let i = 0; i < 50 && engine.bytesInUse > idle; i++) {
+      gc();
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    expect(engine.bytesInUse).toBe(idle);
+    engine.dispose();
+  });
+
+  it("ten thousand calls leave nothing", async () => {
+    using engine = await reference();
+    const one = { data: new Float32Array(4), shape: [1, 1, 1, 4] };
+    const idle = engine.bytesInUse;
+    for (let i = 0; i < 10_000; i++) {
+      using t = engine.tensor(one.data, { shape: one.shape });
+      const { out } = await engine.attention({ q: t, k: t, v: t });
+      out.dispose();
+    }
+    expect(engine.bytesInUse).toBe(idle);
+  });
+});
+
+describe("an empty problem", () => {
+  it("is enqueued and returned in microseconds", async () => {
+    using engine = await reference();
+    using eq = engine.tensor(new Float32Array(0), { shape: [1, 0, 8, 64] });
+    using kv = engine.tensor(numbers(64 * 8, next), { shape: [1, 8, 1, 64] });
+    const runs = 20_000;
+    const options = { q: eq, k: kv, v: kv, causal: true };
+    const time = async () => {
+      const begin = performance.now();
+      for (let i = 0; i < runs; i++) (await engine.attention(options)).out.dispose();
+      return ((performance.now() - begin) / runs) * 1000;
+    };
+    await time();
+    const micros = Math.min(await time(), await time(), await time());
+    console.log(`empty problem: ${micros.toFixed(2)} us`);
+    // The aim is 10; shared machines are noisy.
+    expect(micros).toBeLessThan(40);
+  });
+});
+
+describe("selection", () => {
+  const usable = (name: string) => ({ ...discreteBackend(undefined, name), name });
+  const missing = {
+    state: "package-missing",
+    reason: "@tessera/cuda is not installed",
+    fix: "npm install @tessera/cuda",
+  } as const;
+
+  it("auto takes the first that works and says what it passed over", async () => {
+    const world = worldOf({ cuda: missing, hip: usable("hip"), cpu: usable("cpu"), reference: referenceBackend });
+    using engine = await openEngineIn(world);
+    expect(engine.backend).toBe("hip");
+    expect(engine.selection).toMatchObject({
+      requested: "auto",
+      requestedBy: "default",
+      chosen: "hip",
+      device: 0,
+      reason: expect.stringMatching(/cuda: package-missing/),
+      tried: [
+        { backend: "cuda", ...missing },
+        { backend: "hip", state: "usable", reason: "" },
+      ],
+    });
+  });
+
+  it("auto ends at the reference", async () => {
+    using engine = await openEngineIn(
+      worldOf({ cuda: missing, cpu: { state: "crashed", reason: "SIGSEGV" }, reference: referenceBackend }),
+    );
+    expect(engine.selection).toMatchObject({
+      chosen: "reference",
+      reason: expect.stringMatching(/cuda: package-missing, cpu: crashed/),
+    });
+  });
+
+  it("auto goes on when a usable one doesn't load", async () => {
+    const world = worldOf({ cpu: usable("cpu"), reference: referenceBackend });
+    using engine = await openEngineIn({
+      ...world,
+      load: async (name) => {
+        if (name === "cpu") throw new Error("no luck");
+        return world.load(name);
+      },
+    });
+    expect(engine.selection.tried[0]).toMatchObject({ backend: "cpu", state: "load-failed", reason: "no luck" });
+  });
+
+  it.each([
+    ["package-missing", "backend-missing"],
+    ["load-failed", "backend-missing"],
+    ["not-a-backend", "backend-missing"],
+    ["abi-mismatch", "abi-mismatch"],
+    ["driver-too-old", "device-unavailable"],
+    ["no-device", "device-unavailable"],
+    ["crashed", "device-unavailable"],
+    ["timed-out", "device-unavailable"],
+  ] as const)("a named back end that is %s is an error, never another back end", async (state, code) => {
+    const cuda = { state, reason: "why", fix: "do this" };
+    const world = worldOf({ cuda, reference: referenceBackend });
+    const wanted = { code, message: expect.stringMatching(/^cuda can't be used .*why\nWhat to do: do this/s) };
+    await expect(openEngineIn(world, { backend: "cuda" })).rejects.toMatchObject(wanted);
+    await expect(openEngineIn({ ...world, environment: { TESSERA_BACKEND: "cuda" } })).rejects.toMatchObject(wanted);
+  });
+
+  it("the environment asks, the option overrules it", async () => {
+    const world = worldOf({ cpu: usable("cpu"), reference: referenceBackend }, { TESSERA_BACKEND: "reference" });
+    using asked = await openEngineIn(world);
+    expect(asked.selection).toMatchObject({ chosen: "reference", requestedBy: "environment", requested: "reference" });
+    using overruled = await openEngineIn(world, { backend: "auto" });
+    expect(overruled.selection).toMatchObject({ chosen: "cpu", requestedBy: "option" });
+    using empty = await openEngineIn({ ...world, environment: { TESSERA_BACKEND: "" } });
+    expect(empty.selection).toMatchObject({ chosen: "cpu", requestedBy: "default" });
+  });
+
+  it("a named device is that one or none", async () => {
+    const [first] = referenceBackend.probe().devices;
+    const devices = [
+      { ...first!, state: "arch-not-in-build", reason: "found sm_75, built for sm_80" } as const,
+      { ...first!, index: 1 },
+    ];
+    const cuda = { ...usable("cuda"), probe: () => ({ state: "usable", reason: "", fix: "", devices }) as const };
+    const opened: number[] = [];
+    cuda.open = ({ device }) => {
+      opened.push(device);
+      return referenceBackend.open({ device: 0 });
+    };
+    const world = worldOf({ cuda, reference: referenceBackend });
+    for (const options of [{}, { device: 1 }, { backend: "cuda", device: 1 }, { backend: "cuda" }] as const) {
+      (await openEngineIn(world, options)).dispose();
+    }
+    expect(opened).toEqual([1, 1, 1, 1]);
+    await expect(openEngineIn(world, { backend: "cuda", device: 0 })).rejects.toMatchObject({
+      code: "device-unavailable",
+      message: expect.stringMatching(/found sm_75, built for sm_80/),
+    });
+    await expect(openEngineIn(world, { backend: "cuda", device: 7 })).rejects.toMatchObject({
+      code: "device-unavailable",
+      message: expect.stringMatching(/no device 7, only 0, 1/),
+    });
+    await expect(openEngineIn(world, { device: 7 })).rejects.toMatchObject({
+      code: "device-unavailable",
+      message: expect.stringMatching(/no back end has a usable device 7/),
+    });
+    await expect(openEngineIn(worldOf({ reference: referenceBackend }), { device: 0 })).rejects.toMatchObject({
+      code: "device-unavailable",
+    });
+    using named = await openEngineIn(worldOf({ reference: referenceBackend }), { backend: "reference", device: 0 });
+    expect(named.backend).toBe("reference");
+  });
+
+  it("a library of one's own", async () => {
+    const world = worldOf({ reference: referenceBackend });
+    const own = {
+      ...world,
+      probe: async ({ library }: { library?: string }) => [{ backend: library!, ...referenceBackend.probe() }],
+      load: async (which: unknown) => ({ ...referenceBackend, name: JSON.stringify(which) }),
+    };
+    using engine = await openEngineIn(own, { library: "/lib/mine.so" });
+    expect(engine.backend).toBe('{"library":"/lib/mine.so"}');
+    await expect(openEngineIn(own, { library: "/lib/mine.so", backend: "cpu" })).rejects.toThrow(
+      /backend and library are both given/,
+    );
+  });
+
+  it.each([
+    [{ backend: "cude" }, /backend is "cude"; allowed: "auto", "cuda", "reference"\. Did you mean cuda\?/],
+    [{ backend: 3 }, /backend is 3/],
+    [{ device: -1 }, /device is -1/],
+    [{ threads: 0 }, /threads is 0/],
+    [{ library: 5 }, /library is 5/],
+    [{ backends: "cuda" }, /openEngine has no option "backends"\. Did you mean backend\?/],
+  ])("%j is an invalid argument", async (options, message) => {
+    const world = worldOf({ cuda: missing, reference: referenceBackend });
+    await expect(openEngineIn(world, options as never)).rejects.toMatchObject({
+      code: "invalid-argument",
+      message: expect.stringMatching(message),
+    });
+  });
+
+  it("a wrong name in the environment is named as such", async () => {
+    const world = worldOf({ reference: referenceBackend }, { TESSERA_BACKEND: "gpu" });
+    await expect(openEngineIn(world)).rejects.toThrow(/TESSERA_BACKEND is "gpu"/);
+  });
+});
+
+describe("the oracle's own results feed back", () => {
+  it("out and lse of the oracle merge like any", async () => {
+    using engine = await reference();
+    const truth = oracle({ q, k, v });
+    const part = {
+      out: { data: Float32Array.from(truth.out), shape: [1, 5, 4, 8] },
+      lse: { data: Float32Array.from(truth.lse), shape: [1, 4, 5] },
+    };
+    const { lse } = await engine.merge([part, part]);
+    expect(lse.data[0]).toBeCloseTo(truth.lse[0]! + Math.LN2, 5);
+  });
+});
