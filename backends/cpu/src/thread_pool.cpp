@@ -1,9 +1,15 @@
 #include "thread_pool.h"
 
-#include <csignal>
 #include <pthread.h>
-#include <system_error>
 #include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
 
 namespace tsr::cpu {
 namespace {
@@ -22,45 +28,72 @@ inline void pause() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : size_(threads > 1 ? threads : 1), process_(getpid()) {}
+// On the stack of the caller of run().
+struct ThreadPool::Loop {
+  Call call;
+  void* body;
+  int64_t items;
+  std::atomic<int64_t> next{0};
+  std::atomic<int> helpers{0};  ///< workers inside; grows only under the lock
+  std::exception_ptr failure{};  ///< under the lock
+  std::condition_variable done{};  ///< the last helper has left
+  Loop* following = nullptr;  ///< in the list, under the lock
+};
+
+// Behind a pointer, because a forked child can't even destroy it: that would wait for threads it doesn't have.
+struct ThreadPool::Shared {
+  const pid_t process = getpid();
+  std::mutex mutex;
+  std::condition_variable wake;
+  Loop* loops = nullptr;  ///< under the lock
+  std::atomic<uint64_t> posted{0};  ///< counts loops, so that a worker can see a new one without the lock
+  bool started = false;
+  bool stopping = false;
+  std::vector<std::thread> threads;
+
+  void start(int size);
+  Loop* open_loop() const;
+  void take_items(Loop& loop, int worker);
+  void work(int worker);
+};
+
+ThreadPool::ThreadPool(int threads) : size_(threads > 1 ? threads : 1), shared_(new Shared) {}
 
 ThreadPool::~ThreadPool() {
-  if (process_ != getpid()) {  // a forked child: the threads don't exist here, and joining them would wait for ever
-    new std::vector<std::thread>(std::move(threads_));
-    return;
-  }
+  if (shared_->process != getpid()) return;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    shared_->stopping = true;
+    shared_->posted.fetch_add(1, std::memory_order_relaxed);
   }
-  posted_.fetch_add(1, std::memory_order_relaxed);
-  wake_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  shared_->wake.notify_all();
+  for (std::thread& thread : shared_->threads) thread.join();
+  delete shared_;
 }
 
-// Under mutex_. Fewer threads than asked for (a limit of the system) is no failure: the loop is only slower.
-void ThreadPool::start() {
-  started_ = true;
+// Under the lock. Fewer threads than asked for (a limit of the system) is no failure: the loop is only slower.
+void ThreadPool::Shared::start(int size) {
+  started = true;
   sigset_t all, before;  // signals are the application's; its handlers must not run on our threads
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    threads_.reserve(static_cast<size_t>(size_ - 1));
-    for (int worker = 1; worker < size_; ++worker) threads_.emplace_back([this, worker] { work(worker); });
+    threads.reserve(static_cast<size_t>(size - 1));
+    for (int worker = 1; worker < size; ++worker) threads.emplace_back([this, worker] { work(worker); });
   } catch (const std::exception&) {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// Under mutex_: a loop that still has items.
-ThreadPool::Loop* ThreadPool::open_loop() const {
-  for (Loop* loop = loops_; loop != nullptr; loop = loop->following) {
+// Under the lock: a loop that still has items.
+ThreadPool::Loop* ThreadPool::Shared::open_loop() const {
+  for (Loop* loop = loops; loop != nullptr; loop = loop->following) {
     if (loop->next.load(std::memory_order_relaxed) < loop->items) return loop;
   }
   return nullptr;
 }
 
-void ThreadPool::take_items(Loop& loop, int worker) {
+void ThreadPool::Shared::take_items(Loop& loop, int worker) {
   try {
     for (;;) {
       const int64_t item = loop.next.fetch_add(1, std::memory_order_relaxed);
@@ -69,14 +102,14 @@ void ThreadPool::take_items(Loop& loop, int worker) {
     }
   } catch (...) {
     loop.next.store(loop.items, std::memory_order_relaxed);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex);
     if (!loop.failure) loop.failure = std::current_exception();
   }
 }
 
-void ThreadPool::work(int worker) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!stopping_) {
+void ThreadPool::Shared::work(int worker) {
+  std::unique_lock<std::mutex> lock(mutex);
+  while (!stopping) {
     Loop* const loop = open_loop();
     if (loop != nullptr) {
       loop->helpers.fetch_add(1, std::memory_order_relaxed);
@@ -87,38 +120,43 @@ void ThreadPool::work(int worker) {
       if (loop->helpers.fetch_sub(1, std::memory_order_release) == 1) loop->done.notify_one();
       continue;
     }
-    const uint64_t seen = posted_.load(std::memory_order_relaxed);
+    const uint64_t seen = posted.load(std::memory_order_relaxed);
     lock.unlock();
     bool changed = false;
     for (int spin = 0; spin < kSpins && !changed; ++spin) {
       pause();
-      changed = posted_.load(std::memory_order_relaxed) != seen;
+      changed = posted.load(std::memory_order_relaxed) != seen;
     }
     lock.lock();
-    if (!changed) wake_.wait(lock, [&] { return stopping_ || posted_.load(std::memory_order_relaxed) != seen; });
+    if (!changed) wake.wait(lock, [&] { return stopping || posted.load(std::memory_order_relaxed) != seen; });
   }
 }
 
 void ThreadPool::run_loop(int64_t items, Call call, void* body) {
+  Shared& shared = *shared_;
+  if (shared.process != getpid()) {
+    for (int64_t item = 0; item < items; ++item) call(body, item, 0);
+    return;
+  }
   Loop loop{call, body, items};
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!started_) start();
-    loop.following = loops_;
-    loops_ = &loop;
-    posted_.fetch_add(1, std::memory_order_relaxed);
+    const std::lock_guard<std::mutex> lock(shared.mutex);
+    if (!shared.started) shared.start(size_);
+    loop.following = shared.loops;
+    shared.loops = &loop;
+    shared.posted.fetch_add(1, std::memory_order_relaxed);
   }
   if (items > 2) {
-    wake_.notify_all();
+    shared.wake.notify_all();
   } else {
-    wake_.notify_one();
+    shared.wake.notify_one();
   }
 
-  take_items(loop, 0);
+  shared.take_items(loop, 0);
 
   for (int spin = 0; spin < kSpins && loop.helpers.load(std::memory_order_acquire) != 0; ++spin) pause();
-  std::unique_lock<std::mutex> lock(mutex_);
-  for (Loop** at = &loops_; *at != nullptr; at = &(*at)->following) {
+  std::unique_lock<std::mutex> lock(shared.mutex);
+  for (Loop** at = &shared.loops; *at != nullptr; at = &(*at)->following) {
     if (*at == &loop) {
       *at = loop.following;
       break;

@@ -3,17 +3,12 @@
 //
 // Several threads may call run() at once: each loop is an entry of a list that idle workers look through, and its caller
 // alone can finish it. That also makes a run() inside a body safe. Threads start at the first loop that has use for
-// them. After a fork() the child has none of them; its callers do all the work themselves.
+// them. After a fork() the child has none of them, and perhaps locks that no one will open: there, callers do all the
+// work themselves and nothing of the shared state is touched.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <exception>
-#include <mutex>
-#include <thread>
 #include <type_traits>
-#include <vector>
 
 namespace tsr::cpu {
 
@@ -46,33 +41,13 @@ class ThreadPool {
 
  private:
   using Call = void (*)(void* body, int64_t item, int worker);
-
-  struct Loop {
-    Call call;
-    void* body;
-    int64_t items;
-    std::atomic<int64_t> next{0};
-    std::atomic<int> helpers{0};  ///< workers inside; grows only under mutex_
-    std::exception_ptr failure{};  ///< under mutex_
-    std::condition_variable done{};  ///< a helper has left
-    Loop* following = nullptr;  ///< in the list, under mutex_
-  };
+  struct Loop;
+  struct Shared;
 
   void run_loop(int64_t items, Call call, void* body);
-  void take_items(Loop& loop, int worker);
-  Loop* open_loop() const;
-  void work(int worker);
-  void start();
 
   const int size_;
-  const int64_t process_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  Loop* loops_ = nullptr;  ///< under mutex_
-  std::atomic<uint64_t> posted_{0};  ///< counts loops, so that a worker can see a new one without the lock
-  bool started_ = false;
-  bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  Shared* const shared_;
 };
 
 }  // namespace tsr::cpu
