@@ -109,13 +109,13 @@ Verdict read_tensor(const tsr_tensor* from, const char* name, const TensorRules&
     tensor->stride[d] = t.stride[d];
   }
   TSR_TRY(check_shape(*tensor));
-  TSR_TRY(check_strides(*tensor, rules.written));
-  for (int d = 0; d < rank; ++d) {
-    if (tensor->shape[d] <= 1) tensor->stride[d] = 0;
-  }
   if (is_block_format(t.dtype) && t.shape[rank - 1] % 32 != 0) {
     return invalid(name, ": shape[", rank - 1, "] is ", t.shape[rank - 1], ", must be a multiple of 32 for ",
                    dtype_name(t.dtype));
+  }
+  TSR_TRY(check_strides(*tensor, rules.written));
+  for (int d = 0; d < rank; ++d) {
+    if (tensor->shape[d] <= 1) tensor->stride[d] = 0;
   }
   TSR_TRY(check_extent(*tensor, t.bytes));
   if (t.data == nullptr && rules.need_data && !tensor->empty()) {
