@@ -1,8 +1,9 @@
 /** Append cases: what a cache holds after each step, what it must not hold, and attention over it at the end. */
-import type { AppendDesc, AttentionDesc, CacheDType, TensorDesc } from "@tessera/core";
+import type { CacheDType } from "@tessera/core";
 import type { AppendCase } from "./case.js";
 import { bytesFor, decode, decodeF16, encode, type HostTensor, hostTensor } from "./codec.js";
 import { describe, worst } from "./compare.js";
+import type { AppendDesc, AttentionDesc, TensorDesc } from "./contract.js";
 import { type LayoutName, Placement } from "./layout.js";
 import type { Problem } from "./problem.js";
 import { Random } from "./random.js";
@@ -37,7 +38,13 @@ function makeCache(c: AppendCase, random: Random): Cache {
     const bytes = new Uint8Array(bytesFor(dtype, product(shape))).fill(0xff);
     c.before.forEach((n, b) => {
       for (let at = 0; at < n; at++) {
-        bytes.set(encode(Float32Array.from({ length: width }, () => random.normal()), dtype), row(b, at) * rowBytes);
+        bytes.set(
+          encode(
+            Float32Array.from({ length: width }, () => random.normal()),
+            dtype,
+          ),
+          row(b, at) * rowBytes,
+        );
       }
     });
     return bytes;
@@ -66,7 +73,8 @@ interface Step {
 
 function makeStep(c: AppendCase, index: number, lengths: readonly number[], random: Random): Step {
   const { tokens, real = Array<number>(c.batch).fill(tokens) } = c.steps[index] as AppendCase["steps"][number];
-  const starts = real.reduce<number[]>((at, n) => [...at, (at.at(-1) as number) + n], [0]);
+  const starts = [0];
+  for (const n of real) starts.push((starts.at(-1) as number) + n);
   const lead = c.packed ? [starts.at(-1) as number] : [c.batch, tokens];
   const row = (b: number, t: number) => (c.packed ? (starts[b] as number) + t : b * tokens + t);
   const input = c.types.q; // appended k and v have q's type: the cache's is what they are converted to
@@ -76,7 +84,8 @@ function makeStep(c: AppendCase, index: number, lengths: readonly number[], rand
     const rowBytes = bytesFor(input, heads * dim);
     if (!c.packed) {
       for (let b = 0; b < c.batch; b++) {
-        for (let t = real[b] as number; t < tokens; t++) tensor.bytes.fill(0xff, row(b, t) * rowBytes, (row(b, t) + 1) * rowBytes);
+        for (let t = real[b] as number; t < tokens; t++)
+          tensor.bytes.fill(0xff, row(b, t) * rowBytes, (row(b, t) + 1) * rowBytes);
       }
     }
     return tensor;
@@ -101,7 +110,13 @@ function makeStep(c: AppendCase, index: number, lengths: readonly number[], rand
 }
 
 /** A row of heads x dim after the rotation at a position, and how much fp32 may be off. */
-function rotate(c: AppendCase, values: Float32Array, at: number, dim: number, position: number): { x: Float64Array; slack: Float64Array } {
+function rotate(
+  c: AppendCase,
+  values: Float32Array,
+  at: number,
+  dim: number,
+  position: number,
+): { x: Float64Array; slack: Float64Array } {
   const x = Float64Array.from(values.subarray(at, at + dim));
   const slack = new Float64Array(dim);
   if (!c.rope) return { x, slack };
@@ -202,7 +217,13 @@ async function runOnce(c: AppendCase, layout: LayoutName, cell: Cell): Promise<v
     const cacheK = placement.output("cacheK", c.types.k, cache.shapeK, cache.k);
     const cacheV = placement.output("cacheV", c.types.v, cache.shapeV, cache.v);
     const scaleOf = (on: boolean, first: number) =>
-      c.cacheScales && on ? hostTensor("f32", [c.kvHeads], Array.from({ length: c.kvHeads }, (_, h) => first * 2 ** (h % 3))) : undefined;
+      c.cacheScales && on
+        ? hostTensor(
+            "f32",
+            [c.kvHeads],
+            Array.from({ length: c.kvHeads }, (_, h) => first * 2 ** (h % 3)),
+          )
+        : undefined;
     const kScale = scaleOf(c.types.k === "f8_e4m3", 0.25);
     const vScale = scaleOf(c.types.v === "f8_e4m3", 0.5);
     const shared = {
@@ -218,7 +239,10 @@ async function runOnce(c: AppendCase, layout: LayoutName, cell: Cell): Promise<v
       if (!inputs) return;
       const lengthsDesc = placement.output("lengths", "i32", [c.batch], encode(lengths, "i32"));
       const rotateQ = c.rope?.rotateQ;
-      const qOut = rotateQ === "apart" ? placement.output("qOut", c.types.q, step.q.shape) : placement.output("qOut", c.types.q, step.q.shape, step.q.bytes);
+      const qOut =
+        rotateQ === "apart"
+          ? placement.output("qOut", c.types.q, step.q.shape)
+          : placement.output("qOut", c.types.q, step.q.shape, step.q.bytes);
       const desc: AppendDesc = {
         k: inputs.k,
         v: inputs.v,
@@ -251,20 +275,36 @@ async function runOnce(c: AppendCase, layout: LayoutName, cell: Cell): Promise<v
           }
           return record.fail(layout, label, "error", textOf(error));
         }
-        const wrong = await verify(c, layout, placement, step, lengths, after, cache, before, kScale, vScale);
+        const wrong = await verify(c, placement, step, lengths, after, cache, before, kScale, vScale);
         if (wrong.text) return fail(wrong.text);
         before = wrong.now;
       }
       if (last) {
         const fused = c.fused ? { desc, step, lengths, before } : null;
-        await attend(c, layout, placement, cell, { cache, cacheK, cacheV, after, shared, kScale, vScale, random, fused, qOut });
+        await attend(c, layout, placement, cell, {
+          cache,
+          cacheK,
+          cacheV,
+          after,
+          shared,
+          kScale,
+          vScale,
+          random,
+          fused,
+          qOut,
+        });
       }
       lengths = after;
     }
     await placement.inputsIntact();
     if (!c.fused) record.pass(label);
   } catch (error) {
-    record.fail(layout, label, textOf(error).includes("canary") || textOf(error).includes("input:") ? "memory" : "error", textOf(error));
+    record.fail(
+      layout,
+      label,
+      textOf(error).includes("canary") || textOf(error).includes("input:") ? "memory" : "error",
+      textOf(error),
+    );
   } finally {
     placement.dispose();
   }
@@ -272,7 +312,6 @@ async function runOnce(c: AppendCase, layout: LayoutName, cell: Cell): Promise<v
 
 async function verify(
   c: AppendCase,
-  layout: LayoutName,
   placement: Placement,
   step: Step,
   lengths: readonly number[],
@@ -323,7 +362,8 @@ async function verify(
   });
   if (c.rope?.rotateQ && !text) {
     const rotated = await placement.result("qOut");
-    for (let i = 0; i < qBound.length; i++) if (qBound[i] === Number.POSITIVE_INFINITY) qWant[i] = decode(rotated, c.types.q)[i] as number;
+    for (let i = 0; i < qBound.length; i++)
+      if (qBound[i] === Number.POSITIVE_INFINITY) qWant[i] = decode(rotated, c.types.q)[i] as number;
     const off = worst(rotated, c.types.q, qWant, (want, i) => (Number.isFinite(want) ? (qBound[i] as number) : 0));
     if (off) text = describe("qOut", off, step.q.shape);
   }
@@ -349,7 +389,13 @@ interface AttendState {
 }
 
 /** Causal attention of the newest tokens over the cache, against the truth for what the cache holds. */
-async function attend(c: AppendCase, layout: LayoutName, placement: Placement, cell: Cell, state: AttendState): Promise<void> {
+async function attend(
+  c: AppendCase,
+  layout: LayoutName,
+  placement: Placement,
+  cell: Cell,
+  state: AttendState,
+): Promise<void> {
   const { context, record } = cell;
   const { cache, after, fused, random, kScale, vScale } = state;
   // The fused step attends with the queries that it rotates.
@@ -357,7 +403,11 @@ async function attend(c: AppendCase, layout: LayoutName, placement: Placement, c
   const queries = fused ? (c.steps.at(-1) as { tokens: number }).tokens : c.decode;
   const q = rotated
     ? fused.step.q
-    : hostTensor(c.types.q, [c.batch, queries, c.heads, c.dim], Float32Array.from({ length: c.batch * queries * c.heads * c.dim }, () => random.normal()));
+    : hostTensor(
+        c.types.q,
+        [c.batch, queries, c.heads, c.dim],
+        Float32Array.from({ length: c.batch * queries * c.heads * c.dim }, () => random.normal()),
+      );
   const qDesc = rotated ? state.qOut : placement.plain(q);
   const outShape = [c.batch, queries, c.heads, c.valueDim];
   const lseShape = [c.batch, c.heads, queries];
@@ -382,7 +432,7 @@ async function attend(c: AppendCase, layout: LayoutName, placement: Placement, c
     let now: { k: Uint8Array; v: Uint8Array };
     if (fused) {
       await context.decode({ append: fused.desc, attention: desc });
-      const checked = await verify(c, layout, placement, fused.step, fused.lengths, after, cache, fused.before, kScale, vScale);
+      const checked = await verify(c, placement, fused.step, fused.lengths, after, cache, fused.before, kScale, vScale);
       if (checked.text) {
         record.fail(layout, kernel.name, "result", checked.text);
         continue;
@@ -402,7 +452,7 @@ async function attend(c: AppendCase, layout: LayoutName, placement: Placement, c
       queryCounts: Array<number>(c.batch).fill(queries),
       keyCounts: after,
       offsets: after.map((n) => n - queries),
-      scale: Math.fround(1 / Math.sqrt(c.dim)),
+      scale: 1 / Math.sqrt(c.dim),
       softcap: 0,
       causal: true,
       window: [-1, -1],

@@ -1,7 +1,8 @@
-import type { AttentionDesc, KernelInfo } from "@tessera/core";
+import type { KernelInfo } from "@tessera/core";
 import type { AttentionCase } from "./case.js";
 import { decode, type HostTensor } from "./codec.js";
 import { describe, sameBytes, worst } from "./compare.js";
+import type { AttentionDesc } from "./contract.js";
 import { type LayoutName, Placement } from "./layout.js";
 import { buildProblem, type Problem } from "./problem.js";
 import { type Cell, isTesseraError, textOf } from "./run.js";
@@ -81,8 +82,13 @@ export function judge(c: AttentionCase, problem: Problem, truth: Truth, results:
 
 export async function runAttention(c: AttentionCase, cell: Cell): Promise<void> {
   const { context, record } = cell;
-  if (c.exactNaN && !cell.complete) return record.skip("poison that other queries see: only exact on the CPU and in the reference");
-  if (c.spread && (context.device.caps.hostMemory ? 0 : context.device.memoryBytes) > 0 && context.device.memoryBytes < 12e9) {
+  if (c.exactNaN && !cell.complete)
+    return record.skip("poison that other queries see: only exact on the CPU and in the reference");
+  if (
+    c.spread &&
+    (context.device.caps.hostMemory ? 0 : context.device.memoryBytes) > 0 &&
+    context.device.memoryBytes < 12e9
+  ) {
     return record.skip("a tensor larger than the device's memory");
   }
   const problem = buildProblem(c);
@@ -90,6 +96,7 @@ export async function runAttention(c: AttentionCase, cell: Cell): Promise<void> 
   if (c.spread) return runSpread(c, problem, truth, cell);
 
   for (const layout of cell.layouts) {
+    if (c.layouts && !c.layouts.includes(layout)) continue;
     const placement = new Placement(context, layout);
     try {
       const desc = describeProblem(c, problem, placement);
@@ -120,7 +127,8 @@ function checkFreeChoice(c: AttentionCase, desc: AttentionDesc, { context, recor
   }
   const { kernel, splits } = context.explain(desc);
   const row = context.kernels().find((info) => info.name === kernel);
-  if (!row?.usable) record.fail("-", "auto", "support", `explain names "${kernel}", which kernels() doesn't list as usable`);
+  if (!row?.usable)
+    record.fail("-", "auto", "support", `explain names "${kernel}", which kernels() doesn't list as usable`);
   else if (!(splits >= 1)) record.fail("-", "auto", "support", `explain says ${splits} splits`);
   else record.pass("auto");
 }
@@ -148,7 +156,8 @@ async function runCell(
       return record.fail(layout, kernel.name, "support", `supports() said ${support.code}, attention ${text}`);
     }
     const { out } = await collect(c, placement);
-    if (out.some((byte) => byte !== 0xff)) return record.fail(layout, kernel.name, "memory", "declined, but wrote to out");
+    if (out.some((byte) => byte !== 0xff))
+      return record.fail(layout, kernel.name, "memory", "declined, but wrote to out");
     if (isMandatory(c, kernel, cell)) return record.fail(layout, kernel.name, "support", `declined: ${support.reason}`);
     return record.unsupported(layout, kernel.name, support.reason);
   }
@@ -242,7 +251,12 @@ async function runSpread(c: AttentionCase, problem: Problem, truth: Truth, cell:
       const tensor = problem[name as "q"] as HostTensor | undefined;
       spread[name] = tensor
         ? placement.spread(tensor, stride)
-        : placement.spreadOutput(name, name === "lse" ? "f32" : c.types.out, name === "lse" ? problem.lseShape : problem.outShape, stride);
+        : placement.spreadOutput(
+            name,
+            name === "lse" ? "f32" : c.types.out,
+            name === "lse" ? problem.lseShape : problem.outShape,
+            stride,
+          );
     }
     for (const kernel of cell.kernels) {
       const full = { ...desc, ...spread, kernel: kernel.name } as AttentionDesc;
@@ -257,7 +271,8 @@ async function runSpread(c: AttentionCase, problem: Problem, truth: Truth, cell:
       else record.pass(kernel.name);
     }
   } catch (error) {
-    if (isTesseraError(error) && error.code === "out-of-memory") record.skip("a tensor larger than this back end can allocate");
+    if (isTesseraError(error) && error.code === "out-of-memory")
+      record.skip("a tensor larger than this back end can allocate");
     else record.fail("spread", "-", "error", textOf(error));
   } finally {
     placement.dispose();

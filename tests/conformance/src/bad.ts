@@ -2,10 +2,11 @@
  * Descriptors that contradict the contract: each is refused with the right code and a text that names the argument,
  * nothing is written, and the next good call works. `supports` says the same, before anything runs.
  */
-import type { AttentionDesc, BackendContext, TensorDesc, TesseraErrorCode } from "@tessera/core";
+import type { BackendContext, TesseraErrorCode } from "@tessera/core";
 import { describeProblem } from "./attention-run.js";
-import { attention, type AttentionCase } from "./case.js";
+import { type AttentionCase, attention } from "./case.js";
 import { hostTensor } from "./codec.js";
+import type { AttentionDesc, TensorDesc } from "./contract.js";
 import { Placement } from "./layout.js";
 import { buildProblem } from "./problem.js";
 import { isTesseraError, type Recorder, textOf } from "./run.js";
@@ -40,17 +41,53 @@ const stride = (name: Name, dim: number, step: number) =>
 const ints = (values: number[], extents = [values.length]) => hostTensor("i32", extents, values);
 const floats = (values: number[], extents = [values.length]) => hostTensor("f32", extents, values);
 
-function bad(name: string, from: AttentionCase, names: RegExp, spoil: BadCase["spoil"], code: TesseraErrorCode = "invalid-argument"): BadCase {
+function bad(
+  name: string,
+  from: AttentionCase,
+  names: RegExp,
+  spoil: BadCase["spoil"],
+  code: TesseraErrorCode = "invalid-argument",
+): BadCase {
   return { name: `bad/${name}`, from, spoil, code, names };
 }
 
 export const badCases: readonly BadCase[] = [
-  bad("q-dtype", plain, /\bq\b.*dtype/, change("q", () => ({ dtype: "i32" }))),
-  bad("k-dtype", plain, /\bk\b.*dtype/, change("k", () => ({ dtype: "bool" }))),
-  bad("out-dtype", plain, /\bout\b.*dtype/, change("out", () => ({ dtype: "i32" }))),
-  bad("lse-dtype", plain, /\blse\b.*dtype/, change("lse", () => ({ dtype: "f16" }))),
-  bad("q-rank", plain, /\bq\b.*rank/, change("q", (t) => ({ shape: t.shape.slice(1), strides: t.strides.slice(1) }))),
-  bad("k-rank", plain, /\bk\b.*rank/, change("k", (t) => ({ shape: t.shape.slice(1), strides: t.strides.slice(1) }))),
+  bad(
+    "q-dtype",
+    plain,
+    /\bq\b.*dtype/,
+    change("q", () => ({ dtype: "i32" })),
+  ),
+  bad(
+    "k-dtype",
+    plain,
+    /\bk\b.*dtype/,
+    change("k", () => ({ dtype: "bool" })),
+  ),
+  bad(
+    "out-dtype",
+    plain,
+    /\bout\b.*dtype/,
+    change("out", () => ({ dtype: "i32" })),
+  ),
+  bad(
+    "lse-dtype",
+    plain,
+    /\blse\b.*dtype/,
+    change("lse", () => ({ dtype: "f16" })),
+  ),
+  bad(
+    "q-rank",
+    plain,
+    /\bq\b.*rank/,
+    change("q", (t) => ({ shape: t.shape.slice(1), strides: t.strides.slice(1) })),
+  ),
+  bad(
+    "k-rank",
+    plain,
+    /\bk\b.*rank/,
+    change("k", (t) => ({ shape: t.shape.slice(1), strides: t.strides.slice(1) })),
+  ),
   bad("head-dim", plain, /\bk\b.*head dim/, shape("k", 3, 7)),
   bad("head-dim-0", plain, /head dim|shape/, (d) => {
     for (const name of ["q", "k"] as const) shape(name, 3, 0)(d);
@@ -180,7 +217,8 @@ export const badCases: readonly BadCase[] = [
 export async function runBad(c: BadCase, context: BackendContext, record: Recorder): Promise<void> {
   const problem = buildProblem(c.from);
   const placement = new Placement(context, "contiguous");
-  const fail = (check: "error" | "support" | "memory", message: string) => record.fail("contiguous", "auto", check, message);
+  const fail = (check: "error" | "support" | "memory", message: string) =>
+    record.fail("contiguous", "auto", check, message);
   try {
     const good = describeProblem(c.from, problem, placement) as AttentionDesc;
     const desc: Mutable = { ...good };
@@ -198,7 +236,8 @@ export async function runBad(c: BadCase, context: BackendContext, record: Record
     const answer = support as unknown as { supported: boolean; code?: string };
     if (answer.supported) return fail("support", `supports() says yes, attention says ${told.code}`);
     if (answer.code !== told.code) return fail("support", `supports() says ${answer.code}, attention ${told.code}`);
-    if ((await placement.result("out")).some((byte) => byte !== 0xff)) return fail("memory", "refused, but wrote to out");
+    if ((await placement.result("out")).some((byte) => byte !== 0xff))
+      return fail("memory", "refused, but wrote to out");
     const after = await outcome(() => context.attention(good));
     if (after !== null) return fail("error", `the next good call failed: ${textOf(after)}`);
     record.pass("auto");

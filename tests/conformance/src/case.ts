@@ -4,6 +4,7 @@
  */
 import type { CacheDType, FloatDType } from "@tessera/core";
 import type { BiasFill, InputName, MaskFill } from "./inputs.js";
+import type { LayoutName } from "./layout.js";
 
 /**
  * `quick` runs always, `full` in the whole table, `long` only when asked for (much memory or minutes).
@@ -30,6 +31,7 @@ export interface Edit {
 }
 
 interface Common {
+  /** Topic first: `causal/2x5/top-left`. Also the seed. */
   readonly name: string;
   /** What it's for; where it comes from a report elsewhere, which one. */
   readonly about: string;
@@ -61,7 +63,12 @@ export interface AttentionCase extends Common {
   readonly alibi?: "standard" | readonly number[];
   readonly sinks?: readonly number[];
   /** `perBatch`, `perHead`: false = that dimension is 1 and broadcast. */
-  readonly bias?: { readonly type: FloatDType; readonly perBatch: boolean; readonly perHead: boolean; readonly fill: BiasFill };
+  readonly bias?: {
+    readonly type: FloatDType;
+    readonly perBatch: boolean;
+    readonly perHead: boolean;
+    readonly fill: BiasFill;
+  };
   readonly mask?: { readonly perBatch: boolean; readonly perHead: boolean; readonly fill: MaskFill };
 
   /** Padded lengths. */
@@ -81,6 +88,8 @@ export interface AttentionCase extends Common {
   readonly wantLse: boolean;
   /** Poison that some queries see: only the CPU and the reference must keep it from all others. */
   readonly exactNaN?: boolean;
+  /** Only in these layouts: where others would cost much and show nothing new. */
+  readonly layouts?: readonly LayoutName[];
   /** Elements between slices of the first dimension of a tensor, so far apart that 32 bits can't count them. */
   readonly spread?: Partial<Record<"q" | "k" | "v" | "out" | "lse" | "bias" | "mask", number>>;
 }
@@ -137,10 +146,21 @@ export interface MergeCase extends Common {
 
 export type Case = AttentionCase | AppendCase | MergeCase;
 
-type Short = readonly [batch: number, queries: number, keys: number, heads: number, kvHeads: number, dim: number, valueDim?: number];
+type Short = readonly [
+  batch: number,
+  queries: number,
+  keys: number,
+  heads: number,
+  kvHeads: number,
+  dim: number,
+  valueDim?: number,
+];
 
 type AttentionOptions = Partial<
-  Omit<AttentionCase, "kind" | "name" | "about" | "batch" | "queries" | "keys" | "heads" | "kvHeads" | "dim" | "valueDim" | "types">
+  Omit<
+    AttentionCase,
+    "kind" | "name" | "about" | "batch" | "queries" | "keys" | "heads" | "kvHeads" | "dim" | "valueDim" | "types"
+  >
 > & { readonly types?: string };
 
 /** "f16" = all of it; "f32/f16" = q and out, k and v; "f16/q8_0/q4_0" = q and out, k, v; a fourth part is out's. */

@@ -103,8 +103,7 @@ function encodeQ4Block(x: Float32Array, at: number, out: Uint8Array, to: number)
   const scale = encodeF16(d);
   out[to] = scale & 255;
   out[to + 1] = scale >>> 8;
-  const quant = (value: number) =>
-    Math.min(15, Math.trunc(Math.fround(Math.fround(value * inverse) + 8.5)));
+  const quant = (value: number) => Math.min(15, Math.trunc(Math.fround(Math.fround(value * inverse) + 8.5)));
   for (let i = 0; i < 16; i++) {
     out[to + 2 + i] = quant(x[at + i] as number) | (quant(x[at + i + 16] as number) << 4);
   }

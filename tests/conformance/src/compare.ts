@@ -1,5 +1,5 @@
-import { decode } from "./codec.js";
 import type { DType } from "@tessera/core";
+import { decode } from "./codec.js";
 
 /** The worst element of a result. */
 export interface Deviation {

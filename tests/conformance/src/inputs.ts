@@ -1,5 +1,6 @@
 /** Generators, by name: what q, k, v, a bias and a mask hold before they are rounded to their types. */
-import { Random } from "./random.js";
+import type { FloatDType } from "@tessera/core";
+import type { Random } from "./random.js";
 
 /** Values in the order of the tensor: rows (batch and position), heads, dims. */
 export interface RawInputs {
@@ -93,21 +94,22 @@ export function makeInputs(name: InputName, random: Random, extent: Extent): Raw
   return out;
 }
 
-const lowest = -3.4028234663852886e38;
+/** The largest finite value of each type. */
+const largest = { f32: 3.4028234663852886e38, bf16: 3.3895313892515355e38, f16: 65504 };
 
-/** Value of a bias at (b, h, i, j). */
+/** Value of a bias at (b, h, i, j), for a type whose largest finite value is given. */
 const biases = {
   normal: (random: Random) => random.normal(),
   /** -inf on a third of the keys, and on every key of each fourth row. */
   "minus-infinity": (random: Random, i: number) =>
     i % 4 === 3 || random.below(3) === 0 ? Number.NEGATIVE_INFINITY : random.normal(),
   /** The lowest finite value on a third of the keys, and on every key of each fourth row: a bias, no mask. */
-  lowest: (random: Random, i: number) => (i % 4 === 3 || random.below(3) === 0 ? lowest : 0),
+  lowest: (random: Random, i: number, _: number, most: number) => (i % 4 === 3 || random.below(3) === 0 ? -most : 0),
   /** -1e4, as many models write a mask. */
   "minus-1e4": (random: Random, i: number) => (i % 4 === 3 || random.below(3) === 0 ? -1e4 : 0),
   /** One key of each row has the largest finite value. */
-  highest: (_: Random, i: number, j: number) => (j === (i * 5) % 7 ? -lowest : 0),
-} satisfies Record<string, (random: Random, i: number, j: number) => number>;
+  highest: (_: Random, i: number, j: number, most: number) => (j === (i * 5) % 7 ? most : 0),
+} satisfies Record<string, (random: Random, i: number, j: number, most: number) => number>;
 
 export type BiasFill = keyof typeof biases;
 
@@ -142,18 +144,31 @@ const masks = {
 
 export type MaskFill = keyof typeof masks;
 
-export function makeBias(fillName: BiasFill, random: Random, planes: number, queries: number, keys: number): Float32Array {
+export function makeBias(
+  fillName: BiasFill,
+  type: FloatDType,
+  random: Random,
+  planes: number,
+  queries: number,
+  keys: number,
+): Float32Array {
   const out = new Float32Array(planes * queries * keys);
   let at = 0;
   for (let plane = 0; plane < planes; plane++) {
     for (let i = 0; i < queries; i++) {
-      for (let j = 0; j < keys; j++) out[at++] = biases[fillName](random, i, j);
+      for (let j = 0; j < keys; j++) out[at++] = biases[fillName](random, i, j, largest[type]);
     }
   }
   return out;
 }
 
-export function makeMask(fillName: MaskFill, random: Random, planes: number, queries: number, keys: number): Float32Array {
+export function makeMask(
+  fillName: MaskFill,
+  random: Random,
+  planes: number,
+  queries: number,
+  keys: number,
+): Float32Array {
   const out = new Float32Array(planes * queries * keys);
   let at = 0;
   for (let plane = 0; plane < planes; plane++) {
@@ -169,5 +184,10 @@ export function alibiSlopes(heads: number): number[] {
   const power = 2 ** Math.floor(Math.log2(heads));
   const slopes = (n: number) => Array.from({ length: n }, (_, i) => 2 ** (-(8 / n) * (i + 1)));
   if (power === heads) return slopes(heads);
-  return [...slopes(power), ...slopes(power * 2).filter((_, i) => i % 2 === 0).slice(0, heads - power)];
+  return [
+    ...slopes(power),
+    ...slopes(power * 2)
+      .filter((_, i) => i % 2 === 0)
+      .slice(0, heads - power),
+  ];
 }

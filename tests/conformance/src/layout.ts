@@ -2,8 +2,9 @@
  * The same tensors in different memory. Inputs sit in buffers whose gaps are NaN, outputs in buffers whose gaps are a
  * canary pattern; both are looked at again after the call.
  */
-import type { BackendBuffer, BackendContext, DType, TensorDesc } from "@tessera/core";
+import type { BackendContext, DType } from "@tessera/core";
 import { bytesFor, type HostTensor } from "./codec.js";
+import type { BackendBuffer, TensorDesc } from "./contract.js";
 
 export const layouts = ["contiguous", "transposed", "sliced", "interleaved", "expanded"] as const;
 export type LayoutName = (typeof layouts)[number];
@@ -55,7 +56,8 @@ const product = (xs: readonly number[]) => xs.reduce((a, b) => a * b, 1);
 
 export function contiguousStrides(shape: readonly number[]): number[] {
   const strides = shape.map(() => 1);
-  for (let i = shape.length - 2; i >= 0; i--) strides[i] = (strides[i + 1] as number) * Math.max(1, shape[i + 1] as number);
+  for (let i = shape.length - 2; i >= 0; i--)
+    strides[i] = (strides[i + 1] as number) * Math.max(1, shape[i + 1] as number);
   return strides;
 }
 
@@ -116,7 +118,10 @@ function gather(slot: Slot, memory: Uint8Array): Uint8Array {
 }
 
 /** Strides and base of a tensor in a layout. `rowAxis` is the dimension of positions, the one before heads. */
-function shapeOf(tensor: { dtype: DType; shape: readonly number[] }, layout: LayoutName): { strides: number[]; base: number } {
+function shapeOf(
+  tensor: { dtype: DType; shape: readonly number[] },
+  layout: LayoutName,
+): { strides: number[]; base: number } {
   const { shape, dtype } = tensor;
   const block = isBlock(dtype) ? 32 : 1;
   if (layout === "transposed" && shape.length >= 3) {
@@ -131,8 +136,13 @@ function shapeOf(tensor: { dtype: DType; shape: readonly number[] }, layout: Lay
     // Every second row of a buffer with an odd row length, from an odd offset: nothing is 16-byte aligned.
     const odd = block === 1 ? 3 : 32;
     const pad = shape.map((_, dim) => (dim === shape.length - 1 ? odd : 0));
-    const strides = orderedStrides(shape, shape.map((_, i) => i), pad);
-    if (shape.length >= 3) for (let dim = 0; dim <= shape.length - 3; dim++) strides[dim] = (strides[dim] as number) * 2;
+    const strides = orderedStrides(
+      shape,
+      shape.map((_, i) => i),
+      pad,
+    );
+    if (shape.length >= 3)
+      for (let dim = 0; dim <= shape.length - 3; dim++) strides[dim] = (strides[dim] as number) * 2;
     return { strides, base: block };
   }
   return { strides: contiguousStrides(shape), base: 64 };
@@ -268,7 +278,10 @@ export class Placement {
 
   #place(tensor: HostTensor, strides: readonly number[], base: number): TensorDesc {
     const { dtype, shape } = tensor;
-    const arena = new Arena(Math.max(1, bytesFor(dtype, base + extent(shape, strides) + (isBlock(dtype) ? 32 : 0))), 0xff);
+    const arena = new Arena(
+      Math.max(1, bytesFor(dtype, base + extent(shape, strides) + (isBlock(dtype) ? 32 : 0))),
+      0xff,
+    );
     const slot: Slot = { arena, dtype, shape, strides, base };
     scatter(slot, tensor.bytes);
     this.#inputs.push(arena);
@@ -317,7 +330,13 @@ export class Placement {
 
   #expanded(tensor: HostTensor, repeat: { shape: number[]; strides: number[] }): TensorDesc {
     const arena = new Arena(bytesFor(tensor.dtype, product(repeat.shape)), 0xff);
-    const slot: Slot = { arena, dtype: tensor.dtype, shape: repeat.shape, strides: contiguousStrides(repeat.shape), base: 0 };
+    const slot: Slot = {
+      arena,
+      dtype: tensor.dtype,
+      shape: repeat.shape,
+      strides: contiguousStrides(repeat.shape),
+      base: 0,
+    };
     // Rows of the small tensor, out of the full one.
     const full = contiguousStrides(tensor.shape);
     const unit = tensor.bytes.length / product(tensor.shape);
@@ -338,7 +357,16 @@ export class Placement {
     const rows = (t: HostTensor) => product(t.shape.slice(0, -2));
     if (rows(k) === 0) return false;
     const sameRows = q && q.dtype === k.dtype && q.shape.slice(0, -2).join() === k.shape.slice(0, -2).join();
-    const parts: [string, HostTensor][] = sameRows ? [["q", q], ["k", k], ["v", v]] : [["k", k], ["v", v]];
+    const parts: [string, HostTensor][] = sameRows
+      ? [
+          ["q", q],
+          ["k", k],
+          ["v", v],
+        ]
+      : [
+          ["k", k],
+          ["v", v],
+        ];
     const width = (t: HostTensor) => (t.shape.at(-1) as number) * (t.shape.at(-2) as number);
     const total = parts.reduce((at, [, t]) => at + width(t), 0);
     const arena = new Arena(bytesFor(k.dtype, rows(k) * total), 0xff);

@@ -1,8 +1,9 @@
 /** Merge cases: partial results over disjoint keys, against the float64 formula of semantics.md. */
-import type { TensorDesc } from "@tessera/core";
+
 import { attention, type MergeCase } from "./case.js";
 import { type HostTensor, hostTensor } from "./codec.js";
 import { describe, worst } from "./compare.js";
+import type { TensorDesc } from "./contract.js";
 import { type LayoutName, Placement } from "./layout.js";
 import { buildProblem } from "./problem.js";
 import { Random } from "./random.js";
@@ -34,8 +35,9 @@ function makeParts(c: MergeCase): Part[] {
         for (let h = 0; h < c.heads; h++, row++) {
           const gone = empty(row);
           // What an empty part holds has no influence, whatever it is.
-          for (let d = 0; d < c.valueDim; d++) values[row * c.valueDim + d] = gone ? (p % 2 ? 0 : Number.NaN) : random.normal();
-          const spread = c.input === "far-apart" ? 60 * (p - row % c.parts) : c.input === "large" ? 80000 : 0;
+          for (let d = 0; d < c.valueDim; d++)
+            values[row * c.valueDim + d] = gone ? (p % 2 ? 0 : Number.NaN) : random.normal();
+          const spread = c.input === "far-apart" ? 60 * (p - (row % c.parts)) : c.input === "large" ? 80000 : 0;
           lse[(b * c.heads + h) * c.queries + i] = gone ? Number.NEGATIVE_INFINITY : random.normal() * 2 + spread;
         }
       }
@@ -108,7 +110,8 @@ async function mergeParts(c: MergeCase, layout: LayoutName, { context, record, c
     else if (lse) record.fail(layout, "merge", "result", describe("lse", lse, parts[0]?.lse.shape ?? []));
     else record.pass("merge");
   } catch (error) {
-    if (isTesseraError(error) && error.code === "unsupported" && !complete) record.unsupported(layout, "merge", error.message);
+    if (isTesseraError(error) && error.code === "unsupported" && !complete)
+      record.unsupported(layout, "merge", error.message);
     else record.fail(layout, "merge", "error", textOf(error));
   } finally {
     placement.dispose();
@@ -119,13 +122,18 @@ async function mergeParts(c: MergeCase, layout: LayoutName, { context, record, c
 async function mergeAttention(c: MergeCase, layout: LayoutName, { context, record, kernels }: Cell): Promise<void> {
   const { ranges, dim } = c.attention as NonNullable<MergeCase["attention"]>;
   const keys = ranges.reduce((a, b) => a + b, 0);
-  const whole = attention(c.name, c.about, [c.batch, c.queries, keys, c.heads, c.heads, dim, c.valueDim], { types: c.type });
+  const whole = attention(c.name, c.about, [c.batch, c.queries, keys, c.heads, c.heads, dim, c.valueDim], {
+    types: c.type,
+  });
   const problem = buildProblem(whole);
   const truth = solve(problem, whole.types);
   for (const kernel of kernels) {
     const placement = new Placement(context, layout);
     try {
-      const { q, k, v } = placement.tensors({ q: problem.q, k: problem.k, v: problem.v }) as Record<"q" | "k" | "v", TensorDesc>;
+      const { q, k, v } = placement.tensors({ q: problem.q, k: problem.k, v: problem.v }) as Record<
+        "q" | "k" | "v",
+        TensorDesc
+      >;
       const part = (t: TensorDesc, from: number, n: number): TensorDesc => ({
         ...t,
         byteOffset: t.byteOffset + from * (t.strides[1] as number) * (t.dtype === "f32" ? 4 : 2),
@@ -137,7 +145,13 @@ async function mergeAttention(c: MergeCase, layout: LayoutName, { context, recor
       for (const n of ranges) {
         outs.push(placement.output(`out${outs.length}`, "f32", problem.outShape));
         lses.push(placement.output(`lse${lses.length}`, "f32", problem.lseShape));
-        const desc = { q, k: part(k, from, n), v: part(v, from, n), out: outs.at(-1) as TensorDesc, lse: lses.at(-1) as TensorDesc };
+        const desc = {
+          q,
+          k: part(k, from, n),
+          v: part(v, from, n),
+          out: outs.at(-1) as TensorDesc,
+          lse: lses.at(-1) as TensorDesc,
+        };
         await context.attention({ ...desc, kernel: kernel.name });
         from += n;
       }
@@ -147,7 +161,12 @@ async function mergeAttention(c: MergeCase, layout: LayoutName, { context, recor
         out: placement.output("out", c.outType, problem.outShape),
         lse: placement.output("lse", "f32", problem.lseShape),
       });
-      const out = worst(await placement.result("out"), c.outType, truth.out, 2 * truth.outBound + halfStep[c.outType] * 4);
+      const out = worst(
+        await placement.result("out"),
+        c.outType,
+        truth.out,
+        2 * truth.outBound + halfStep[c.outType] * 4,
+      );
       const lse = worst(await placement.result("lse"), "f32", truth.lse, (want) => 2 * truth.lseBound(want));
       const off = out ? describe("out", out, problem.outShape) : lse ? describe("lse", lse, problem.lseShape) : null;
       if (off) record.fail(layout, kernel.name, "result", off);

@@ -1,6 +1,7 @@
 /** From a case to tensors: contiguous, encoded, and poisoned wherever no query may look. */
-import { decode, encode, type HostTensor, hostTensor } from "./codec.js";
+
 import type { AttentionCase, Edit } from "./case.js";
+import { decode, encode, type HostTensor, hostTensor } from "./codec.js";
 import { alibiSlopes, makeBias, makeInputs, makeMask } from "./inputs.js";
 import { Random } from "./random.js";
 
@@ -43,7 +44,13 @@ export interface Problem {
 }
 
 const sum = (xs: readonly number[]) => xs.reduce((a, b) => a + b, 0);
-const starts = (lengths: readonly number[]) => lengths.reduce<number[]>((at, n) => [...at, (at.at(-1) ?? 0) + n], [0]);
+
+/** Where each of the packed sequences starts, and the end. */
+function starts(lengths: readonly number[]): number[] {
+  const at = [0];
+  for (const n of lengths) at.push((at.at(-1) as number) + n);
+  return at;
+}
 
 /** Whether key j is visible to query i by structure (semantics.md, "Score"). */
 export function sees(problem: Problem, b: number, i: number, j: number): boolean {
@@ -56,7 +63,11 @@ export function sees(problem: Problem, b: number, i: number, j: number): boolean
 }
 
 /** Page ids of each batch entry: shuffled over a pool that has unused pages, some of them shared. */
-function makePages(c: AttentionCase, counts: readonly number[], random: Random): { table: number[]; perEntry: number; pool: number } {
+function makePages(
+  c: AttentionCase,
+  counts: readonly number[],
+  random: Random,
+): { table: number[]; perEntry: number; pool: number } {
   const { size, share = 0, firstPage = 0 } = c.pages as NonNullable<AttentionCase["pages"]>;
   const perEntry = Math.ceil(c.keys / size);
   const used = counts.map((n) => Math.ceil(n / size));
@@ -66,7 +77,8 @@ function makePages(c: AttentionCase, counts: readonly number[], random: Random):
   const table: number[] = [];
   for (const pages of used) {
     for (let p = 0; p < perEntry; p++) {
-      if (p >= pages) table.push(-1); // never read
+      if (p >= pages)
+        table.push(-1); // never read
       else table.push(p < share ? (shared[p] as number) : (free.pop() as number));
     }
   }
@@ -182,13 +194,14 @@ export function buildProblem(c: AttentionCase): Problem {
     offsets: queryCounts.map((n, b) =>
       c.queryOffset ? (c.queryOffset[b] as number) : c.align === "top-left" ? 0 : (keyCounts[b] as number) - n,
     ),
-    scale: c.scale === undefined ? Math.fround(1 / Math.sqrt(c.dim)) : Math.fround(c.scale),
+    scale: c.scale ?? 1 / Math.sqrt(c.dim),
     softcap: Math.fround(c.softcap ?? 0),
     causal: c.causal ?? false,
     window: c.window ?? [-1, -1],
     queryRow: (b, i) => (c.packedQ ? (startQ[b] as number) + i : b * c.queries + i),
     keyRow: (b, j) => {
-      if (pages) return (pages.table[b * pages.perEntry + Math.floor(j / pageSize)] as number) * pageSize + (j % pageSize);
+      if (pages)
+        return (pages.table[b * pages.perEntry + Math.floor(j / pageSize)] as number) * pageSize + (j % pageSize);
       return c.packedK ? (startK[b] as number) + j : b * c.keys + j;
     },
     lseIndex: (b, h, i) =>
@@ -243,11 +256,15 @@ function overlays(c: AttentionCase, batch: number, random: Random): { bias?: Hos
   if (c.bias) {
     const shape = [c.bias.perBatch ? batch : 1, c.bias.perHead ? c.heads : 1, c.queries, keys];
     const planes = (shape[0] as number) * (shape[1] as number);
-    const values = makeBias(c.bias.fill, random, planes, c.queries, keys);
+    const values = makeBias(c.bias.fill, c.bias.type, random, planes, c.queries, keys);
     for (const dim of c.repeat.bias ?? []) repeatAlong(values, shape, dim);
     const bytes = encode(values, c.bias.type);
-    // fp16 can't hold the lowest fp32 value: it becomes -inf and hides, which is what the tensor then says.
-    out.bias = { dtype: c.bias.type, shape, bytes, values: c.bias.type === "f32" ? values : decode(bytes, c.bias.type) };
+    out.bias = {
+      dtype: c.bias.type,
+      shape,
+      bytes,
+      values: c.bias.type === "f32" ? values : decode(bytes, c.bias.type),
+    };
   }
   if (c.mask) {
     const shape = [c.mask.perBatch ? batch : 1, c.mask.perHead ? c.heads : 1, c.queries, keys];
@@ -255,7 +272,11 @@ function overlays(c: AttentionCase, batch: number, random: Random): { bias?: Hos
     const values = makeMask(c.mask.fill, random, planes, c.queries, keys);
     for (const dim of c.repeat.mask ?? []) repeatAlong(values, shape, dim);
     // Anything but 0 is true.
-    out.mask = hostTensor("bool", shape, values.map((x, i) => (x ? 1 + (i % 3) * 127 : 0)));
+    out.mask = hostTensor(
+      "bool",
+      shape,
+      values.map((x, i) => (x ? 1 + (i % 3) * 127 : 0)),
+    );
   }
   return out;
 }

@@ -8,7 +8,7 @@ import { runAttention } from "./attention-run.js";
 import { badCases, runBad } from "./bad.js";
 import type { Case, Level } from "./case.js";
 import { cases as table } from "./cases/index.js";
-import { type LayoutName, layouts as allLayouts } from "./layout.js";
+import { layouts as allLayouts, type LayoutName } from "./layout.js";
 import { runMerge } from "./merge-run.js";
 
 export interface Failure {
@@ -70,7 +70,7 @@ export interface ConformanceOptions {
   readonly quick?: boolean | undefined;
   /** The long cases too. */
   readonly long?: boolean | undefined;
-  /** Descriptors that contradict the contract. Default: true; false for a back end that leaves checking to the engine. */
+  /** Descriptors that contradict the contract. Default: all but the reference, which leaves checking to the engine. */
   readonly badInput?: boolean | undefined;
   /** Stop after so many failures (default 200). */
   readonly maxFailures?: number | undefined;
@@ -96,17 +96,26 @@ export interface Cell {
 }
 
 export function isTesseraError(error: unknown): error is Error & { code: TesseraErrorCode } {
-  return error instanceof Error && error.name === "TesseraError" && typeof (error as { code?: unknown }).code === "string";
+  return (
+    error instanceof Error && error.name === "TesseraError" && typeof (error as { code?: unknown }).code === "string"
+  );
 }
 
 export const textOf = (error: unknown) =>
-  isTesseraError(error) ? `${error.code}: ${error.message}` : error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  isTesseraError(error)
+    ? `${error.code}: ${error.message}`
+    : error instanceof Error
+      ? `${error.name}: ${error.message}`
+      : String(error);
 
-function wants<T extends { name: string }>(filter: readonly string[] | RegExp | ((item: T) => boolean) | undefined, item: T): boolean {
+function wants<T extends { name: string }>(
+  filter: readonly string[] | RegExp | ((item: T) => boolean) | undefined,
+  item: T,
+): boolean {
   if (filter === undefined) return true;
   if (typeof filter === "function") return filter(item);
   if (filter instanceof RegExp) return filter.test(item.name);
-  return filter.includes(item.name);
+  return filter.length === 0 || filter.includes(item.name);
 }
 
 const levels: Record<Level, number> = { quick: 0, full: 1, long: 2 };
@@ -131,18 +140,22 @@ export async function runConformance(options: ConformanceOptions): Promise<Confo
   try {
     const catalogue = context.kernels();
     for (const kernel of catalogue) {
-      if (!kernel.usable) skipped[`${kernel.name}: ${kernel.reason || "unusable, and the back end doesn't say why"}`] = 1;
+      if (!kernel.usable)
+        skipped[`${kernel.name}: ${kernel.reason || "unusable, and the back end doesn't say why"}`] = 1;
     }
     const kernels = catalogue.filter((kernel) => kernel.usable && wants(options.kernels, kernel));
     for (const { name } of kernels) counts.set(name, { name, passed: 0, failed: 0, unsupported: 0 });
     const cell: Omit<Cell, "record"> = {
       context,
       kernels,
-      layouts: options.layouts ?? (options.quick ? ["contiguous", "sliced"] : allLayouts),
+      layouts: options.layouts?.length ? options.layouts : options.quick ? ["contiguous", "sliced"] : allLayouts,
       complete: backend.name === "cpu" || backend.name === "reference",
     };
     const chosen = selectCases(options);
-    const bad = (options.badInput ?? true) ? badCases.filter((c) => wants(options.cases as never, c as never)) : [];
+    const bad =
+      (options.badInput ?? backend.name !== "reference")
+        ? badCases.filter((c) => wants(options.cases as never, c as never))
+        : [];
     const total = chosen.length + bad.length;
     let done = 0;
     const recorder = (name: string): Recorder => ({

@@ -58,7 +58,9 @@ export function solve(problem: Problem, types: Types): Truth {
         for (let j = 0; j < keys; j++) {
           if (!sees(problem, b, i, j)) continue;
           const overlay = (t: { shape: readonly number[] }) =>
-            (((t.shape[0] === 1 ? 0 : b) * (t.shape[1] as number) + (t.shape[1] === 1 ? 0 : h)) * (t.shape[2] as number) + i) *
+            (((t.shape[0] === 1 ? 0 : b) * (t.shape[1] as number) + (t.shape[1] === 1 ? 0 : h)) *
+              (t.shape[2] as number) +
+              i) *
               (t.shape[3] as number) +
             j;
           if (problem.mask && problem.mask.values[overlay(problem.mask)] === 0) continue;

@@ -13,8 +13,22 @@ export const merges: Case[] = [
   merge("merge/one-empty", "one part, empty", { parts: 1, empty: ["all"] }),
   merge("merge/far-apart", "weights far apart", { parts: 3, input: "far-apart" }),
   merge("merge/large", "lse of 8e4, equal for all", { parts: 3, input: "large" }),
-  merge("merge/attention", "parts of one attention are the whole", { heads: 2, valueDim: 32, attention: { ranges: [10, 33, 64], dim: 32 } }),
-  merge("merge/attention-empty", "with a part of no key", { heads: 2, valueDim: 32, attention: { ranges: [20, 0, 45], dim: 32 } }),
-  merge("merge/attention-f16", "16-bit input", { heads: 2, valueDim: 64, type: "f16", outType: "f16", attention: { ranges: [100, 1], dim: 64 } }),
+  merge("merge/attention", "parts of one attention are the whole", {
+    heads: 2,
+    valueDim: 32,
+    attention: { ranges: [10, 33, 64], dim: 32 },
+  }),
+  merge("merge/attention-empty", "with a part of no key", {
+    heads: 2,
+    valueDim: 32,
+    attention: { ranges: [20, 0, 45], dim: 32 },
+  }),
+  merge("merge/attention-f16", "16-bit input", {
+    heads: 2,
+    valueDim: 64,
+    type: "f16",
+    outType: "f16",
+    attention: { ranges: [100, 1], dim: 64 },
+  }),
   merge("merge/wide", "a large head dim", { valueDim: 512, parts: 2, batch: 1, queries: 3 }),
 ];
