@@ -27,7 +27,7 @@ export async function attend(path: string, settings: Settings, io: Io): Promise<
     const outputs: TensorToWrite[] = [];
     for (const prefix of prefixes) {
       const inputs = await readInputs(file, prefix);
-      progress.show(`${prefix}attention`);
+      progress.show(`${prefix} attention`.trim());
       const result = await compute(engine, inputs, settings);
       let verdict: Verdict | undefined;
       if (settings.check) verdict = await verify(path, inputs, settings, result, progress);

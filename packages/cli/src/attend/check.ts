@@ -43,7 +43,7 @@ export async function verify(
       out: result.outTensor,
       lse: result.lseTensor,
     },
-    { onProgress: (share) => progress.show(`${inputs.prefix}oracle: ${Math.round(share * 100)} %`) },
+    { onProgress: (share) => progress.show(`${inputs.prefix} oracle: ${Math.round(share * 100)} %`.trim()) },
   );
   // Stored results are those of the values in the file; through a narrower cache they would tell of its rounding only.
   const stored = kvDtype === undefined ? compareStored(path, inputs, result, oracle) : {};

@@ -30,7 +30,11 @@ export function addAttend(program: Command, io: Io): void {
     .description("Compute attention on the tensors of a safetensors file.")
     .argument("<file>", "safetensors file with q, k and v")
     .option("-o, --output <file>", "write out and lse there (safetensors)")
-    .option("--prefix <text>", "read TEXTq, TEXTk, ...; repeat it for several layers", append, [])
+    .addOption(
+      new Option("--prefix <text>", "read TEXTq, TEXTk, ...; repeat it for several layers")
+        .argParser<readonly string[]>(append)
+        .default([], "none"),
+    )
     .option("--causal", "a query sees no key after its own position")
     .addOption(new Option("--align <how>", "where queries stand among the keys").choices(["bottom-right", "top-left"]))
     .option("--window <left,right>", "keys visible around a query's position, inclusive; -1 = unbounded", windowOf)

@@ -4,7 +4,8 @@ import { type LayoutName, layouts } from "@tessera/conformance";
 import { TesseraError } from "@tessera/core";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { append, wholeFrom } from "../attend/settings.js";
-import { conform, type Outcome } from "../conform/run.js";
+import { conform, type Finding, type Outcome } from "../conform/run.js";
+import { hang } from "../ui/cause.js";
 import { exit, toJson } from "../ui/exit.js";
 import type { Io } from "../ui/io.js";
 import { Progress } from "../ui/progress.js";
@@ -40,7 +41,11 @@ export function addConform(program: Command, io: Io): void {
     .description("Hold a back end's shared library to the contract: the whole case table against the float64 truth.")
     .argument("<library>", "shared library that exports tsr_backend_entry")
     .option("--filter <regexp>", "cases whose name matches", regexp)
-    .option("--kernel <name>", "this variant only; repeat it for several", append, [])
+    .addOption(
+      new Option("--kernel <name>", "this variant only; repeat it for several")
+        .argParser<readonly string[]>(append)
+        .default([], "all"),
+    )
     .addOption(
       new Option("--layout <name>", `this layout only; repeat it for several: ${layouts.join(", ")}`)
         .argParser((value, previous: readonly string[]) => [...previous, layoutOf(value)])
@@ -88,11 +93,19 @@ function layoutOf(name: string): LayoutName {
   return name as LayoutName;
 }
 
-/** Failures first: they are what one came for. */
+/** Failures first: they are what one came for. A case that fails in many ways is told of once. */
 function describe(library: string, { report, failures, conformant, name, version }: Outcome): string {
+  const groups = new Map<string, Finding[]>();
+  for (const failure of failures) {
+    const key = "case" in failure ? `${failure.case} ${failure.check}` : failure.id;
+    groups.set(key, [...(groups.get(key) ?? []), failure]);
+  }
   let text = "";
-  for (const { id, check, message } of failures.slice(0, shown)) text += `FAIL ${id} [${check}]\n     ${message}\n`;
-  if (failures.length > shown) text += `... and ${failures.length - shown} more (--json lists them)\n`;
+  for (const [first, ...others] of [...groups.values()].slice(0, shown)) {
+    text += `FAIL ${first!.id} [${first!.check}]\n     ${hang(first!.message, "     ")}\n`;
+    if (others.length > 0) text += `     and ${others.length} more layouts or kernels of this case\n`;
+  }
+  if (groups.size > shown) text += `... and ${groups.size - shown} more cases (--json lists them)\n`;
   if (text !== "") text += "\n";
   if (report !== undefined) {
     const rows = report.kernels.map((k) => [k.name, `${k.passed}`, `${k.failed}`, `${k.unsupported}`]);

@@ -30,6 +30,7 @@ export function describeDoctor(findings: Findings): string {
       ["libc", system.libc],
       ["node", system.node],
       ["cpu", `${system.cpu}, ${system.cores} ${system.cores === 1 ? "core" : "cores"}, ${bytes(system.memoryBytes)}`],
+      ["gpus", system.gpuDrivers.join(", ") || "no driver of NVIDIA's or AMD's is loaded"],
       ["features", system.cpuFeatures.join(" ") || "none that kernels are built for"],
     ]),
     section(

@@ -1,5 +1,5 @@
 /** What of the machine decides which back ends can work. */
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { availableParallelism, cpus, machine, type as osType, release, totalmem } from "node:os";
 
 export interface System {
@@ -12,6 +12,8 @@ export interface System {
   readonly cores: number;
   readonly cpuFeatures: readonly string[];
   readonly memoryBytes: number;
+  /** GPU drivers that the kernel has loaded: there is hardware for them, whatever is installed of Tessera. */
+  readonly gpuDrivers: readonly string[];
 }
 
 /** Features that a kernel somewhere is built for, as /proc/cpuinfo spells them. */
@@ -46,7 +48,16 @@ export function describeSystem(): System {
     cores: availableParallelism(),
     cpuFeatures: cpuFeatures(),
     memoryBytes,
+    gpuDrivers: gpuDrivers(),
   };
+}
+
+function gpuDrivers(): string[] {
+  const drivers: string[] = [];
+  const nvidia = /Kernel Module\s+(?:for \S+\s+)?([\d.]+)/.exec(readOr("/proc/driver/nvidia/version", ""))?.[1];
+  if (nvidia !== undefined) drivers.push(`NVIDIA ${nvidia}`);
+  if (existsSync("/dev/kfd")) drivers.push("AMD (amdkfd)");
+  return drivers;
 }
 
 function osName(): string {

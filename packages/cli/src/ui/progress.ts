@@ -7,7 +7,7 @@ export class Progress implements Disposable {
     const now = performance.now();
     if (!this.#shown || now - this.#last < 80) return;
     this.#last = now;
-    const width = process.stderr.columns ?? 80;
+    const width = process.stderr.columns || 80;
     process.stderr.write(`\r\x1b[2K${line.slice(0, width - 1)}`);
   }
 
