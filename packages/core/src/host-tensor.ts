@@ -106,11 +106,12 @@ export function dtypeOf(data: unknown, said: unknown, name: string): DType {
 }
 
 function allowedDTypes(data: unknown): readonly DType[] {
+  if (isFloat16Array(data)) return ["f16"];
   if (data instanceof Float32Array) return ["f32"];
   if (data instanceof Uint16Array) return ["f16", "bf16"];
   if (data instanceof Int32Array) return ["i32"];
   if (data instanceof Uint8Array) return ["f8_e4m3", "q8_0", "q4_0", "bool"];
-  return isFloat16Array(data) ? ["f16"] : [];
+  return [];
 }
 
 export const list = (values: readonly string[]) => values.map((value) => JSON.stringify(value)).join(", ");

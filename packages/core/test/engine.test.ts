@@ -364,16 +364,18 @@ describe("an empty problem", () => {
     using kv = engine.tensor(numbers(64 * 8, next), { shape: [1, 8, 1, 64] });
     const runs = 20_000;
     const options = { q: eq, k: kv, v: kv, causal: true };
+    // Processor time, not the clock's: other processes don't count.
     const time = async () => {
-      const begin = performance.now();
+      const begin = process.cpuUsage();
       for (let i = 0; i < runs; i++) (await engine.attention(options)).out.dispose();
-      return ((performance.now() - begin) / runs) * 1000;
+      const { user, system } = process.cpuUsage(begin);
+      return (user + system) / runs;
     };
     await time();
     const micros = Math.min(await time(), await time(), await time());
     console.log(`empty problem: ${micros.toFixed(2)} us`);
-    // The aim is 10; shared machines are noisy.
-    expect(micros).toBeLessThan(40);
+    // The aim is 10. Shared caches make processor time noisy, too.
+    expect(micros).toBeLessThan(20);
   });
 });
 

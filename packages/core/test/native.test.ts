@@ -1,0 +1,78 @@
+import { afterAll, describe, expect, it } from "vitest";
+import type { Engine } from "../src/engine.js";
+import type { HostTensor } from "../src/host-tensor.js";
+import { attention, openEngine } from "../src/open-engine.js";
+import { probe } from "../src/probe.js";
+import { checkAgainstOracle } from "../src/tolerance.js";
+import { cases, k, q, v } from "./cases.js";
+import { random, tensor } from "./support.js";
+
+const [cpu] = await probe({ backends: ["cpu"] });
+const why = cpu!.state === "usable" ? "" : `no CPU back end: ${cpu!.reason}`;
+const engine: Engine | undefined = why === "" ? await openEngine({ backend: "cpu" }) : undefined;
+afterAll(() => engine?.dispose());
+
+describe("the CPU back end through the engine", () => {
+  for (const [name, options] of Object.entries(cases)) {
+    it(name, async (context) => {
+      if (!engine) return context.skip(why);
+      const support = engine.supports(options);
+      const call = engine.attention({ ...options, returnLse: true });
+      if (!support.supported) {
+        await expect(call).rejects.toMatchObject({ code: support.code });
+        return context.skip(`unsupported: ${support.reason}`);
+      }
+      const { out, lse } = await call;
+      expect(checkAgainstOracle({ options, out, lse })).toMatchObject({ ok: true });
+      expect(engine.explain(options).kernel).not.toBe("");
+    });
+  }
+
+  it("a cache, decoded over", async (context) => {
+    if (!engine) return context.skip(why);
+    const next = random(8);
+    for (const pageSize of [undefined, 16]) {
+      using cache = engine.kvCache({ batch: 2, kvHeads: 2, headDim: 64, capacity: 64, dtype: "f16", pageSize });
+      const part = (n: number) => tensor([2, n, 2, 64], next, "f16");
+      const [k0, k1] = [part(33), part(2)];
+      await cache.append({ k: k0, v: k0 });
+      const q = tensor([2, 2, 4, 64], next, "f16");
+      const { out } = await engine.decode({ q, cache, k: k1, v: k1, causal: true });
+      const all = new Uint16Array(2 * 35 * 128);
+      for (let b = 0; b < 2; b++) {
+        all.set((k0.data as Uint16Array).subarray(b * 33 * 128, (b + 1) * 33 * 128), b * 35 * 128);
+        all.set((k1.data as Uint16Array).subarray(b * 256, (b + 1) * 256), b * 35 * 128 + 33 * 128);
+      }
+      const kv = { data: all, dtype: "f16" as const, shape: [2, 35, 2, 64] };
+      expect(checkAgainstOracle({ options: { q, k: kv, v: kv, causal: true }, out: out as HostTensor })).toMatchObject({ ok: true });
+    }
+  });
+
+  it("aborts with the reason", async (context) => {
+    if (!engine) return context.skip(why);
+    const next = random(9);
+    const long = { q: tensor([1, 4096, 8, 64], next), k: tensor([1, 4096, 8, 64], next), v: tensor([1, 4096, 8, 64], next) };
+    const controller = new AbortController();
+    const reason = new Error("stop");
+    const call = engine.attention({ ...long, signal: controller.signal });
+    setTimeout(() => controller.abort(reason), 5);
+    await expect(call).rejects.toBe(reason);
+  });
+
+  it("tunes", async (context) => {
+    if (!engine) return context.skip(why);
+    const table = await engine.tune({ q, k, v, causal: true });
+    expect(table.length).toBeGreaterThan(0);
+    const { out } = await engine.attention({ q, k, v, causal: true });
+    expect(checkAgainstOracle({ options: { q, k, v, causal: true }, out: out as HostTensor }).ok).toBe(true);
+  });
+});
+
+describe("the one-shot form", () => {
+  it("host in, host out, on whatever is best here", async () => {
+    const { out, lse } = await attention({ q, k, v, causal: true, returnLse: true });
+    expect(checkAgainstOracle({ options: { q, k, v, causal: true }, out: out as HostTensor, lse }).ok).toBe(true);
+    await expect(attention({ q, k, v, signal: AbortSignal.abort("no") })).rejects.toBe("no");
+    await expect(attention(undefined as never)).rejects.toMatchObject({ code: "invalid-argument" });
+  });
+});
