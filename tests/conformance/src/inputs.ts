@@ -51,6 +51,13 @@ const generators = {
     }
   },
 
+  /** Nothing negative in q and k: sums grow along the head dim, and so does their rounding. */
+  positive: (random, _, { q, k, v }) => {
+    fill(q, () => Math.abs(random.normal()));
+    fill(k, () => Math.abs(random.normal()));
+    fill(v, () => random.normal());
+  },
+
   /** Every key is the same, so all scores are equal, and V is near 3e4. */
   "equal-scores": (random, { dim }, { q, k, v }) => {
     const row = Array.from({ length: dim }, () => random.normal());

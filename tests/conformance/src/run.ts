@@ -7,7 +7,7 @@ import { runAppend } from "./append-run.js";
 import { runAttention } from "./attention-run.js";
 import { badCases, runBad } from "./bad.js";
 import type { Case, Level } from "./case.js";
-import { cases as table } from "./cases/index.js";
+import { cases as allCases } from "./cases/index.js";
 import { layouts as allLayouts, type LayoutName } from "./layout.js";
 import { runMerge } from "./merge-run.js";
 
@@ -66,6 +66,8 @@ export interface ConformanceOptions {
   readonly kernels?: readonly string[] | RegExp | ((kernel: KernelInfo) => boolean) | undefined;
   readonly cases?: readonly string[] | RegExp | ((c: Case) => boolean) | undefined;
   readonly layouts?: readonly LayoutName[] | undefined;
+  /** Cases in place of the table's: those of a fuzzer, or of a back end of your own. */
+  readonly table?: readonly Case[] | undefined;
   /** Only the quick cases, contiguous and sliced. */
   readonly quick?: boolean | undefined;
   /** The long cases too. */
@@ -121,9 +123,9 @@ function wants<T extends { name: string }>(
 const levels: Record<Level, number> = { quick: 0, full: 1, long: 2 };
 
 /** The cases that a run with these options goes through. */
-export function selectCases(options: Pick<ConformanceOptions, "cases" | "quick" | "long">): Case[] {
+export function selectCases(options: Pick<ConformanceOptions, "cases" | "table" | "quick" | "long">): Case[] {
   const level = options.quick ? 0 : options.long ? 2 : 1;
-  return table.filter((c) => levels[c.level] <= level && wants(options.cases, c));
+  return (options.table ?? allCases).filter((c) => levels[c.level] <= level && wants(options.cases, c));
 }
 
 /** @throws `signal.reason` when aborted; TesseraError if the device can't be opened. Failures are in the report. */

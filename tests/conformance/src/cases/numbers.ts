@@ -33,6 +33,21 @@ export const numbers: Case[] = [
   }),
   attention("large-norm/f32", "rows of large norm (llama.cpp #23577)", [1, 9, 40, 2, 1, 256], { input: "large-norm" }),
   attention("large-norm/f16", "rows of large norm", [1, 9, 40, 2, 1, 256], { input: "large-norm", types: "f16" }),
+  ...[64, 128, 256, 512].flatMap((d) =>
+    [1, 9, 60].map((sq) =>
+      attention(
+        `positive/${d}/${sq}`,
+        "sums of positive products: one long chain of additions drifts",
+        [1, sq, 150, 2, 1, d],
+        {
+          input: "positive",
+          scale: 1,
+          types: sq === 9 ? "f16" : "f32",
+          level: d === 128 ? "quick" : "full",
+        },
+      ),
+    ),
+  ),
   attention("zeros", "q and k are 0: the mean of V", [1, 9, 40, 2, 1, 16], { input: "zeros" }),
   attention("tiny-v/f16", "V is subnormal in fp16", [1, 9, 40, 2, 1, 32], { input: "tiny-v", types: "f16" }),
   attention("tiny-v/f32-f16", "V is subnormal in fp16, out is fp32", [1, 3, 40, 2, 1, 32], {
