@@ -28,7 +28,10 @@ Choice choose(tsr_context& context, const Problem& problem, bool explain) {
   return choice;
 }
 
-bool cancelled(const Problem& problem) { return problem.cancel != nullptr && *problem.cancel != 0; }
+// Atomically: the caller sets it from another thread.
+bool cancelled(const Problem& problem) {
+  return problem.cancel != nullptr && __atomic_load_n(problem.cancel, __ATOMIC_RELAXED) != 0;
+}
 
 Verdict aborted() { return {TSR_ABORTED, "cancel: was set by the caller; outputs are undefined"}; }
 

@@ -89,12 +89,12 @@ static void texts_of_contexts(void) {
   backend->context_destroy(other);
 }
 
-static volatile int32_t cancel;
+static int32_t cancel;
 
 static void* cancel_soon(void* argument) {
   (void)argument;
   nanosleep(&(struct timespec){.tv_nsec = 30 * 1000 * 1000}, NULL);
-  cancel = 1;
+  __atomic_store_n(&cancel, 1, __ATOMIC_RELAXED);
   return NULL;
 }
 
