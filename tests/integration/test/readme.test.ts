@@ -1,0 +1,22 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, it } from "vitest";
+import { here, runNode } from "./run-node.js";
+
+const readme = readFileSync(join(here, "../../README.md"), "utf8");
+const programs = [...readme.matchAll(/```js\n([\s\S]*?)```/g)].map(([, source]) => source as string);
+
+it("has a first program", () => {
+  expect(programs.length).toBeGreaterThan(0);
+  expect(programs[0]).toContain("openEngine");
+});
+
+for (const [index, source] of programs.entries()) {
+  it(`program ${index + 1} of the README runs as it stands`, () => {
+    const { status, stdout, stderr } = runNode(source, "mjs");
+    expect(stderr).toBe("");
+    expect(status).toBe(0);
+    expect(stdout.trim()).not.toBe("");
+    expect(stdout).not.toMatch(/NaN|undefined/);
+  });
+}
