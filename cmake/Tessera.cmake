@@ -37,6 +37,15 @@ function(tessera_target target)
   endif()
 endfunction()
 
+# Exports what the map names. Hidden visibility alone leaves templates of the C++ library exported, and those of two
+# libraries in one process are then merged.
+function(tessera_exports target map)
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    target_link_options(${target} PRIVATE -Wl,--version-script=${map})
+    set_target_properties(${target} PROPERTIES LINK_DEPENDS ${map})
+  endif()
+endfunction()
+
 # A back end's shared library: <folder>/lib/lib<name>.so with tsr_backend_entry as its only symbol.
 function(tessera_backend target)
   tessera_target(${target})
@@ -46,10 +55,9 @@ function(tessera_backend target)
     set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/lib)
   endif()
   if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-    target_link_options(${target} PRIVATE -Wl,--no-undefined
-                                          -Wl,--version-script=${TSR_ROOT}/cmake/backend.map)
-    set_target_properties(${target} PROPERTIES LINK_DEPENDS ${TSR_ROOT}/cmake/backend.map)
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
   endif()
+  tessera_exports(${target} ${TSR_ROOT}/cmake/backend.map)
 endfunction()
 
 # One program per file of a tests/ folder, run by ctest with the label given. Arguments after `label` are passed to
