@@ -70,7 +70,10 @@ void CallJob::run(Session& session) {
                                           : backend->decode_workspace(context, &arguments.decode, &bytes));
     attention.workspace = session.workspace(bytes);
     attention.workspace_bytes = bytes;
-    attention.cancel = reinterpret_cast<const volatile int32_t*>(&cancel);
+    // A device with queues, or a graph, would look at it when this job is long gone.
+    if (!device.async() && !session.capturing()) {
+      attention.cancel = reinterpret_cast<const volatile int32_t*>(&cancel);
+    }
   }
   tsr_status status = TSR_INTERNAL;
   switch (call_) {

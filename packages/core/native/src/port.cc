@@ -57,16 +57,19 @@ void Port::drain(Napi::Env env, Napi::Function settle) {
     rung_ = false;
     done.swap(done_);
   }
+  // Plain Node-API: in a worker that is being terminated every call may fail, and the C++ wrapper would abort over it.
   for (std::unique_ptr<Job>& job : done) {
     job->session->settled();
     release();
     Napi::HandleScope scope(env);
-    try {
-      settle.Call({Napi::Number::New(env, static_cast<double>(job->id)), Napi::Number::New(env, job->status),
-                   Napi::String::New(env, job->text)});
-    } catch (const Napi::Error&) {
-      // Only when JavaScript is being stopped; the other jobs must still be counted.
-    }
+    napi_value receiver = nullptr, arguments[3] = {};
+    const bool told = napi_get_undefined(env, &receiver) == napi_ok &&
+                      napi_create_double(env, static_cast<double>(job->id), &arguments[0]) == napi_ok &&
+                      napi_create_int32(env, job->status, &arguments[1]) == napi_ok &&
+                      napi_create_string_utf8(env, job->text.data(), job->text.size(), &arguments[2]) == napi_ok &&
+                      napi_call_function(env, receiver, settle, 3, arguments, nullptr) == napi_ok;
+    napi_value exception = nullptr;
+    if (!told) napi_get_and_clear_last_exception(env, &exception);
   }
 }
 

@@ -17,24 +17,23 @@ constexpr uint64_t kWorkspaceStep = 64u << 10;
 /** Waits for the work of a device with queues, and lets go of what that work used. */
 class WaitJob : public Job {
  public:
-  WaitJob(Device& device, uint64_t mark, Kept kept) : mark_(mark), kept_(std::move(kept)) {
-    event_ = device.takeEvent();
-    const tsr_status status = device.backend()->event_record(device.context(), event_, nullptr);
+  WaitJob(std::shared_ptr<Device> device, uint64_t mark, Kept kept)
+      : device_(std::move(device)), event_(device_->takeEvent()), mark_(mark), kept_(std::move(kept)) {
+    const tsr_status status = device_->backend()->event_record(device_->context(), event_, nullptr);
     if (status == TSR_OK) return;
-    device.giveEvent(event_);
-    device.raise(status);
+    device_->giveEvent(event_);
+    device_->raise(status);
   }
+  ~WaitJob() override { device_->giveEvent(event_); }
 
   void run(Session& session) override {
-    Device& device = session.device();
-    const tsr_status status = device.backend()->event_synchronize(device.context(), event_);
-    if (status != TSR_OK) device.raise(status);  // the event isn't used again
-    device.giveEvent(event_);
+    device_->check(device_->backend()->event_synchronize(device_->context(), event_));
     session.reached(mark_);
   }
 
  private:
-  tsr_event* event_ = nullptr;
+  std::shared_ptr<Device> device_;
+  tsr_event* event_;
   uint64_t mark_;
   Kept kept_;
 };
@@ -171,7 +170,7 @@ void Session::retire(std::shared_ptr<void> used) {
 }
 
 uint64_t Session::enqueueWait(Kept kept) {
-  return enqueue(std::make_unique<WaitJob>(*device_, submitted_, std::move(kept)));
+  return enqueue(std::make_unique<WaitJob>(device_, submitted_, std::move(kept)));
 }
 
 void Session::beginCapture() { capture_.emplace(); }

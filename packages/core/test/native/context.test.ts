@@ -331,8 +331,14 @@ describe("abort", () => {
     const { signal } = controller;
     const add = signal.addEventListener.bind(signal);
     const remove = signal.removeEventListener.bind(signal);
-    signal.addEventListener = (...args: Parameters<typeof add>) => (listeners++, add(...args));
-    signal.removeEventListener = (...args: Parameters<typeof remove>) => (listeners--, remove(...args));
+    signal.addEventListener = (...args: Parameters<typeof add>) => {
+      listeners++;
+      add(...args);
+    };
+    signal.removeEventListener = (...args: Parameters<typeof remove>) => {
+      listeners--;
+      remove(...args);
+    };
     await context.attention(large(), signal);
     expect(listeners).toBe(0);
     controller.abort(reason);

@@ -83,8 +83,8 @@ describe("the addon itself", () => {
   });
   it("hands out no constructors, and methods insist on their object", () => {
     const library = addon!.load(mock());
-    const { constructor } = library as unknown as { constructor: new () => unknown };
-    expect(() => new constructor()).toThrowError("Illegal constructor");
+    const Library = library.constructor as new () => unknown;
+    expect(() => new Library()).toThrowError("Illegal constructor");
     expect(() => library.probe.call({} as never)).toThrowError();
     const context = library.open(0, 1, () => {});
     expect(() => library.probe.call(context as never)).toThrowError();

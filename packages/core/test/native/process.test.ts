@@ -48,7 +48,13 @@ describe("worker threads", () => {
   ])("50 workers (%s) load, run and end in the middle of it", async (_, library) => {
     const end = await runScript("workers", [library, "50", library === sync ? "sleep:20000" : "sleep:20"]);
     expect(end).toMatchObject({ code: 0, signal: null, stderr: "" });
-    expect(end.stdout).toMatch(/^contexts=1 buffers=0 /);
+    expect(end.stdout).toMatch(/^contexts=1 buffers=0 graphs=0 events=0 /);
+  });
+  it.each([
+    ["sync", sync],
+    ["queues", queues],
+  ])("workers (%s) that are terminated between calls", async (_, library) => {
+    expect(await runScript("churn", [library, "24"])).toMatchObject({ code: 0, stdout: "done\n", stderr: "" });
   });
   it("process.exit of the main thread while workers compute", async () => {
     const end = await runScript("exit-with-workers", [sync, "sleep:30000"]);
