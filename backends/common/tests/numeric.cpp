@@ -116,6 +116,13 @@ void check_blocks() {
   }
   CHECK(q4);
   CHECK(q4_reads);
+  for (int i = 1; i < 32; ++i) values[i] += i % 2 ? 0.2f : -0.2f;  // less than half a step: the nearest is the same
+  values[16] = -4;
+  tsr::quantise_q4_0(values.data(), 32, blocks.data());
+  bool nearest = true;
+  for (int i = 0; i < 16; ++i) nearest = nearest && (blocks[2 + i] & 15) == i && blocks[2 + i] >> 4 == i;
+  CHECK(nearest);
+  for (int i = 0; i < 32; ++i) values[i] = static_cast<float>(i % 16) / 2 - 4;
   for (float& value : values) value = -value;  // now 4 is the largest: d = -0.5, and -3.5 is out of range by one: 15
   values[3] = -100;
   values[19] = 90;

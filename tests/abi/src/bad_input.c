@@ -115,6 +115,7 @@ static void tensors(void) {
   BAD(tq.shape[0] = 1000000000000000000, "q: shape [1000000000000000000,3,4,32]", "2^56");
   BAD((tk.shape[1] = tv.shape[1] = INT64_MAX), "k", "9223372036854775807");
   BAD(tk.stride[0] = INT64_MAX, "k: shape", "9223372036854775807");
+  BAD(tk.stride[1] = INT64_C(1) << 62, "k: shape", "2^56"); /* times 4 is 2^64, which wraps to 0 */
   BAD((tk.stride[0] = tk.stride[1] = INT64_MAX / 4), "k: shape", "2^56");
   CANT((tk.shape[1] = tv.shape[1] = 1000000000000, tk.stride[1] = tv.stride[1] = 0, tk.stride[0] = tv.stride[0] = 0),
        "1000000000000", "2^39");
