@@ -14,25 +14,35 @@ constexpr int kBlock = TSR_BLOCK;
 constexpr int kTargetRows = TSR_TARGET_ROWS;
 constexpr int64_t kTileKeys = 128;
 
+/// Dimensions that are summed in one chain: in a longer one, products of one sign (or equal ones) drift past the bound of
+/// docs/semantics.md, "Numbers". A multiple of it costs one addition to memory each.
+constexpr int64_t kChain = 64;
+
 /// scores[m][row] = sum over d of keys[m][d] * queries[d][row], for M keys.
 template <int M>
 TSR_SIMD void score_block(const float* queries, const float* keys, int64_t stride, int64_t dim, float* scores) {
-  vf acc[M][TSR_PANEL_VECTORS] = {};
-  for (int64_t d = 0; d < dim; d++) {
-    vf q[TSR_PANEL_VECTORS];
+  for (int64_t begin = 0; begin < dim; begin += kChain) {
+    const int64_t end = begin + kChain < dim ? begin + kChain : dim;
+    vf acc[M][TSR_PANEL_VECTORS] = {};
+    for (int64_t d = begin; d < end; d++) {
+      vf q[TSR_PANEL_VECTORS];
 #pragma GCC unroll 8
-    for (int v = 0; v < TSR_PANEL_VECTORS; v++) q[v] = load(queries + d * kPanel + v * TSR_VL);
+      for (int v = 0; v < TSR_PANEL_VECTORS; v++) q[v] = load(queries + d * kPanel + v * TSR_VL);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; m++) {
+        const vf k = splat(keys[m * stride + d]);
+#pragma GCC unroll 8
+        for (int v = 0; v < TSR_PANEL_VECTORS; v++) acc[m][v] = fma(k, q[v], acc[m][v]);
+      }
+    }
 #pragma GCC unroll 16
     for (int m = 0; m < M; m++) {
-      const vf k = splat(keys[m * stride + d]);
 #pragma GCC unroll 8
-      for (int v = 0; v < TSR_PANEL_VECTORS; v++) acc[m][v] = fma(k, q[v], acc[m][v]);
+      for (int v = 0; v < TSR_PANEL_VECTORS; v++) {
+        float* at = scores + m * kPanel + v * TSR_VL;
+        store(at, begin == 0 ? acc[m][v] : load(at) + acc[m][v]);
+      }
     }
-  }
-#pragma GCC unroll 16
-  for (int m = 0; m < M; m++) {
-#pragma GCC unroll 8
-    for (int v = 0; v < TSR_PANEL_VECTORS; v++) store(scores + m * kPanel + v * TSR_VL, acc[m][v]);
   }
 }
 
