@@ -42,6 +42,7 @@ export const lanes = [
   { name: "typecheck", command: ["node", "scripts/typecheck.mjs"] },
   { name: "native", command: ["node", "scripts/ctest.mjs", "release"] },
   ...suites.map((folder) => ({ name: folder.split("/")[1], command: ["node", "scripts/vitest.mjs", folder] })),
+  { name: "mutation", command: ["node", "tests/mutation/run.mjs"] },
 
   { name: "native-asan", command: ["node", "scripts/ctest.mjs", "asan"], long: true, ci: true, minutes: 15 },
   { name: "native-tsan", command: ["node", "scripts/ctest.mjs", "tsan"], long: true, ci: true, minutes: 15 },
@@ -58,6 +59,8 @@ export const lanes = [
     name: `${folder.split("/")[1]}-long`,
     command: ["node", "scripts/vitest.mjs", folder, "--long"],
     long: true,
-    minutes: 60,
+    ci: true,
+    minutes: 20,
   })),
+  { name: "mutation-all", command: ["node", "tests/mutation/run.mjs", "--all"], long: true, minutes: 120 },
 ];
