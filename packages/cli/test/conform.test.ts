@@ -3,7 +3,7 @@ import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it, type TestContext } from "vitest";
-import { scratch, tessera } from "./helpers.js";
+import { f32, random, safetensors, scratch, tessera } from "./helpers.js";
 
 const folder = scratch();
 const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url));
@@ -87,6 +87,20 @@ describe("tessera conform", () => {
     const text = join(folder, "text.so");
     writeFileSync(text, "not an ELF file");
     expect(await tessera("conform", text)).toMatchObject({ code: 2, out: "", err: expect.stringMatching(/text\.so/) });
+  });
+
+  it("attend --check catches a wrong back end, too: exit 1", async (ctx) => {
+    const next = random(5);
+    const file = join(folder, "qkv.safetensors");
+    writeFileSync(file, safetensors({ q: f32([4, 1, 8], next), k: f32([4, 1, 8], next), v: f32([4, 1, 8], next) }));
+    const args = ["attend", file, "--causal", "--check", "--json"];
+    const wrong = await tessera(...args, "--library", shim(ctx, "WRONG"));
+    expect(wrong.code).toBe(1);
+    const { ok, errors } = JSON.parse(wrong.out);
+    expect(ok).toBe(false);
+    expect(errors.out.maxError).toBeGreaterThan(0.009);
+    expect(errors.lse.maxError).toBeLessThan(errors.lse.bound);
+    expect((await tessera(...args, "--library", cpu)).code).toBe(0);
   });
 
   it("names the cases, kernels and devices there are", async (ctx) => {

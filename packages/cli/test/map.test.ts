@@ -160,6 +160,13 @@ describe("weights", () => {
     expect(seen(row(source, 0, 1))).toEqual([0, 1, 2]);
     expect(seen(row(source, 0, 2))).toEqual([4]);
     expect(sum(row(source, 3, 4))).toBeCloseTo(1, 12);
+
+    // A mask of each sequence's own.
+    const mask = { dtype: "bool" as const, shape: [3, 1, 3, 3], data: new Uint8Array(27).fill(1) };
+    mask.data[2 * 9 + 1] = 0; // sequence 2, query 0, key 1
+    const masked = weightSource({ ...packed, mask }, { prefix: [] });
+    expect(seen(row(masked, 0, 0))).toEqual([0, 1, 2]);
+    expect(seen(row(masked, 0, 2))).toEqual([4, 6]);
   });
 });
 
