@@ -158,7 +158,8 @@ void test_rows() {
       guards += back.front() != 0xab || back.back() != 0xab;
       for (int64_t i = 0; i < n; i++) {  // one NaN anywhere is noticed
         std::vector<uint8_t> poisoned = bytes;
-        std::memset(&poisoned[static_cast<size_t>(row_bytes(dtype, i))], 0xff, static_cast<size_t>(row_bytes(dtype, 1)));
+        std::memset(&poisoned[static_cast<size_t>(row_bytes(dtype, i))], 0xff,
+                    static_cast<size_t>(row_bytes(dtype, 1)));
         wrong += !convert_row(dtype, poisoned.data(), n, 1.0f, row.data() + 1);
       }
     }

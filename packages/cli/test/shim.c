@@ -8,21 +8,21 @@
 #if defined(NO_ENTRY)
 int nothing_here = 1;
 #elif defined(OTHER_ABI)
-TSR_EXPORT const tsr_backend *tsr_backend_entry(uint32_t abi_version) {
+TSR_EXPORT const tsr_backend* tsr_backend_entry(uint32_t abi_version) {
   (void)abi_version;
   return NULL;
 }
 #elif defined(DIES_AT_LOAD)
 __attribute__((constructor)) static void die(void) { abort(); }
-TSR_EXPORT const tsr_backend *tsr_backend_entry(uint32_t abi_version) {
+TSR_EXPORT const tsr_backend* tsr_backend_entry(uint32_t abi_version) {
   (void)abi_version;
   return NULL;
 }
 #else
-static const tsr_backend *real;
+static const tsr_backend* real;
 static tsr_backend table;
 
-static tsr_status attention(tsr_context *context, tsr_stream *stream, const tsr_attention_desc *desc) {
+static tsr_status attention(tsr_context* context, tsr_stream* stream, const tsr_attention_desc* desc) {
 #if defined(CRASHES)
   if (desc->causal) abort();
 #elif defined(PRINTS)
@@ -31,15 +31,15 @@ static tsr_status attention(tsr_context *context, tsr_stream *stream, const tsr_
 #endif
   tsr_status status = real->attention(context, stream, desc);
 #if defined(WRONG)
-  if (status == TSR_OK && desc->causal && desc->out->dtype == TSR_F32 && desc->out->shape[0] > 0 && desc->out->shape[1] > 0 &&
-      desc->out->shape[2] > 0)
-    *(float *)desc->out->data += 0.01f;
+  if (status == TSR_OK && desc->causal && desc->out->dtype == TSR_F32 && desc->out->shape[0] > 0 &&
+      desc->out->shape[1] > 0 && desc->out->shape[2] > 0)
+    *(float*)desc->out->data += 0.01f;
 #endif
   return status;
 }
 
 #if defined(NO_DEVICE)
-static tsr_status probe(tsr_probe_result *result) {
+static tsr_status probe(tsr_probe_result* result) {
   result->state = TSR_PROBE_DRIVER_MISSING;
   result->device_count = 0;
   snprintf(result->reason, sizeof result->reason, "the driver of the shim isn't installed");
@@ -48,8 +48,8 @@ static tsr_status probe(tsr_probe_result *result) {
 }
 #endif
 
-TSR_EXPORT const tsr_backend *tsr_backend_entry(uint32_t abi_version) {
-  void *library = dlopen(REAL, RTLD_NOW | RTLD_LOCAL);
+TSR_EXPORT const tsr_backend* tsr_backend_entry(uint32_t abi_version) {
+  void* library = dlopen(REAL, RTLD_NOW | RTLD_LOCAL);
   if (!library) return NULL;
   tsr_backend_entry_fn entry = (tsr_backend_entry_fn)dlsym(library, "tsr_backend_entry");
   real = entry ? entry(abi_version) : NULL;

@@ -11,9 +11,9 @@ constexpr int64_t kDecodeRows = 16;
 constexpr int kRowBlock = 4;
 
 struct DecodeTiling {
-  int64_t queries;     ///< of a work item
-  int64_t rows;        ///< queries * group
-  int64_t tiles;       ///< query tiles
+  int64_t queries;  ///< of a work item
+  int64_t rows;  ///< queries * group
+  int64_t tiles;  ///< query tiles
   int64_t splits;
   int64_t split_keys;  ///< keys of a split
 };
@@ -38,12 +38,12 @@ TSR_SIMD DecodeTiling decode_tiling(const Problem& p) {
 
 struct DecodeScratch {
   float* queries;  ///< [rows][tile_stride(dim)]
-  float* out;      ///< [rows][tile_stride(value_dim)], when there is one split
-  float* keys;     ///< [kDecodeTile][tile_stride(dim)]
-  float* values;   ///< [kDecodeTile][tile_stride(value_dim)]
-  float* scores;   ///< [rows][kDecodeTile]
+  float* out;  ///< [rows][tile_stride(value_dim)], when there is one split
+  float* keys;  ///< [kDecodeTile][tile_stride(dim)]
+  float* values;  ///< [kDecodeTile][tile_stride(value_dim)]
+  float* scores;  ///< [rows][kDecodeTile]
   float* maximum;  ///< [rows]
-  float* sum;      ///< [rows]
+  float* sum;  ///< [rows]
 };
 
 TSR_SIMD int64_t decode_scratch(const Problem& p, const DecodeTiling& t, std::byte* base, DecodeScratch* scratch) {
@@ -106,7 +106,8 @@ TSR_SIMD void add_values(const float* weights, const float* values, int64_t stri
 }
 
 /// Scores of one row in natural units to base 2, with every option; hidden keys become -inf.
-inline void row_options(const Problem& p, const Sequence& s, int64_t b, int64_t i, int64_t head, Span keys, float* scores) {
+inline void row_options(const Problem& p, const Sequence& s, int64_t b, int64_t i, int64_t head, Span keys,
+                        float* scores) {
   const int64_t count = keys.size();
   if (!p.plain_score()) {
     if (p.softcap > 0) {
@@ -119,8 +120,8 @@ inline void row_options(const Problem& p, const Sequence& s, int64_t b, int64_t 
       const View& view = p.bias;
       alignas(64) float bias[kDecodeTile];
       convert_row(view.dtype,
-                  element(view, b * view.batch_stride + head * view.head_stride + i * view.row_stride + keys.begin), count,
-                  1.0f, bias);
+                  element(view, b * view.batch_stride + head * view.head_stride + i * view.row_stride + keys.begin),
+                  count, 1.0f, bias);
       for (int64_t j = 0; j < count; j++) scores[j] = add_bias(scores[j], bias[j]);
     }
     if (p.alibi_slopes) {
@@ -185,8 +186,7 @@ inline void decode_tile(const Problem& p, const Sequence& s, int64_t b, int64_t 
   const int64_t value_stride = tile_stride(p.value_dim);
   const int64_t count = keys.size();
   load_tile(p, p.k, s, b, kv_head, keys, p.dim, p.k_scale, scratch.keys, key_stride);
-  const bool special =
-      load_tile(p, p.v, s, b, kv_head, keys, p.value_dim, p.v_scale, scratch.values, value_stride);
+  const bool special = load_tile(p, p.v, s, b, kv_head, keys, p.value_dim, p.v_scale, scratch.values, value_stride);
   int64_t row = 0;
   for (; row + kRowBlock <= rows; row += kRowBlock) {
     for (int64_t j = 0; j < count; j++) {
@@ -217,7 +217,8 @@ inline void decode_tile(const Problem& p, const Sequence& s, int64_t b, int64_t 
     if (special) continue;
     const float* weights = scratch.scores + row * kDecodeTile;
     if (block == kRowBlock) {
-      add_values<kRowBlock>(weights, scratch.values, value_stride, count, p.value_dim, rescale, out + row * value_stride);
+      add_values<kRowBlock>(weights, scratch.values, value_stride, count, p.value_dim, rescale,
+                            out + row * value_stride);
     } else {
       for (int64_t r = 0; r < block; r++) {
         add_values<1>(weights + r * kDecodeTile, scratch.values, value_stride, count, p.value_dim, rescale + r,
@@ -250,9 +251,10 @@ inline void decode_item(const Problem& p, const DecodeItem& item, const DecodeTi
   const int64_t value_stride = tile_stride(p.value_dim);
   for (int64_t row = 0; row < rows; row++) {
     float* q = scratch.queries + row * tile_stride(p.dim);
-    convert_row(p.q.dtype,
-                element(p.q, query_offset(p.q, s, b, queries.begin + row / p.group, item.kv_head * p.group + row % p.group)),
-                p.dim, 1.0f, q);
+    convert_row(
+        p.q.dtype,
+        element(p.q, query_offset(p.q, s, b, queries.begin + row / p.group, item.kv_head * p.group + row % p.group)),
+        p.dim, 1.0f, q);
     for (int64_t d = 0; d < p.dim; d++) q[d] *= factor;
     scratch.maximum[row] = -kInf;
     scratch.sum[row] = 0;
@@ -320,7 +322,8 @@ Plan plan_decode(const Problem& p, int threads) {
   plan.splits = static_cast<int32_t>(t.splits);
   plan.threads = static_cast<int32_t>(items < threads ? (items > 0 ? items : 1) : threads);
   if (items > 0) {
-    const int64_t partials = t.splits > 1 ? items * t.rows * partial_stride(p) * static_cast<int64_t>(sizeof(float)) : 0;
+    const int64_t partials =
+        t.splits > 1 ? items * t.rows * partial_stride(p) * static_cast<int64_t>(sizeof(float)) : 0;
     plan.workspace_bytes = static_cast<uint64_t>(decode_scratch(p, t, nullptr, nullptr) * threads + partials);
   }
   return plan;

@@ -82,8 +82,8 @@ TSR_SIMD void value_block(const float* weights, const float* values, int64_t str
   for (; j < count; j++) score_block<1>(queries, keys + j * stride, stride, dim, scores + j * kPanel);
 }
 
-[[gnu::noinline]] void panel_values(const float* weights, const float* values, int64_t stride, int64_t keys, int64_t dim,
-                                    const vf* rescale, float* out) {
+[[gnu::noinline]] void panel_values(const float* weights, const float* values, int64_t stride, int64_t keys,
+                                    int64_t dim, const vf* rescale, float* out) {
   int64_t d = 0;
   for (; d + kBlock <= dim; d += kBlock) {
     value_block<kBlock>(weights, values + d, stride, keys, rescale, out + d * kPanel);
@@ -233,11 +233,11 @@ inline void panel_softmax(int64_t count, float* scores, PanelState& state, vf* r
 /// Where a thread keeps its tiles, carved out of the caller's workspace.
 struct PrefillScratch {
   float* queries;  ///< [panels][dim][kPanel]
-  float* out;      ///< [panels][value_dim][kPanel]
-  float* keys;     ///< [kTileKeys][tile_stride(dim)]
-  float* values;   ///< [kTileKeys][tile_stride(value_dim)]
-  float* scores;   ///< [kTileKeys][kPanel]
-  float* row;      ///< [max(dim, value_dim)]
+  float* out;  ///< [panels][value_dim][kPanel]
+  float* keys;  ///< [kTileKeys][tile_stride(dim)]
+  float* values;  ///< [kTileKeys][tile_stride(value_dim)]
+  float* scores;  ///< [kTileKeys][kPanel]
+  float* row;  ///< [max(dim, value_dim)]
   uint8_t* hidden;  ///< [kTileKeys][kPanel]
   Panel* panels;
   PanelState* states;
@@ -257,7 +257,8 @@ TSR_SIMD PrefillTiling prefill_tiling(const Problem& p, int64_t max_queries) {
 }
 
 /// Lays out a thread's scratch; returns its size in bytes. With base = nullptr it only measures.
-inline int64_t prefill_scratch(const Problem& p, const PrefillTiling& tiling, std::byte* base, PrefillScratch* scratch) {
+inline int64_t prefill_scratch(const Problem& p, const PrefillTiling& tiling, std::byte* base,
+                               PrefillScratch* scratch) {
   Carver carve{base};
   PrefillScratch s{};
   s.queries = carve.take<float>(tiling.panels * p.dim * kPanel);
@@ -306,7 +307,8 @@ inline void prefill_begin(const Problem& p, const Sequence& s, int64_t b, int64_
   __builtin_memset(scratch.out, 0, static_cast<size_t>(panels * p.value_dim * kPanel) * sizeof(float));
 }
 
-inline void prefill_finish(const Problem& p, const Sequence& s, int64_t b, int64_t panels, const PrefillScratch& scratch) {
+inline void prefill_finish(const Problem& p, const Sequence& s, int64_t b, int64_t panels,
+                           const PrefillScratch& scratch) {
   for (int64_t n = 0; n < panels; n++) {
     const Panel& panel = scratch.panels[n];
     const PanelState& state = scratch.states[n];
@@ -362,8 +364,8 @@ inline void prefill_item(const Problem& p, int64_t b, int64_t kv_head, int64_t t
     if (cancelled(p)) return;
     const Span keys{j, j + kTileKeys < visible.end ? j + kTileKeys : visible.end};
     load_tile(p, p.k, s, b, kv_head, keys, p.dim, p.k_scale, scratch.keys, tile_stride(p.dim));
-    const bool special = load_tile(p, p.v, s, b, kv_head, keys, p.value_dim, p.v_scale, scratch.values,
-                                   tile_stride(p.value_dim));
+    const bool special =
+        load_tile(p, p.v, s, b, kv_head, keys, p.value_dim, p.v_scale, scratch.values, tile_stride(p.value_dim));
     for (int64_t n = 0; n < panels; n++) {
       const Span seen = s.visibility.keys(scratch.panels[n].queries);
       const Span both{seen.begin > keys.begin ? seen.begin : keys.begin, seen.end < keys.end ? seen.end : keys.end};
@@ -393,7 +395,8 @@ Plan plan_prefill(const Problem& p, int threads) {
   plan.tile_k = static_cast<int32_t>(kTileKeys);
   plan.threads = static_cast<int32_t>(items < threads ? (items > 0 ? items : 1) : threads);
   plan.workspace_bytes =
-      items > 0 ? static_cast<uint64_t>(prefill_scratch(p, tiling, nullptr, nullptr)) * static_cast<uint64_t>(threads) : 0;
+      items > 0 ? static_cast<uint64_t>(prefill_scratch(p, tiling, nullptr, nullptr)) * static_cast<uint64_t>(threads)
+                : 0;
   return plan;
 }
 

@@ -90,8 +90,8 @@ inline void store_row(tsr_dtype dtype, void* target, int64_t n, const float* row
 
 /// Address of a row's first element. For block formats the offset is a multiple of 32.
 TSR_SIMD const uint8_t* element(const View& view, int64_t offset) {
-  return static_cast<const uint8_t*>(view.data) + (is_block_format(view.dtype) ? row_bytes(view.dtype, offset)
-                                                                              : offset * row_bytes(view.dtype, 1));
+  return static_cast<const uint8_t*>(view.data) +
+         (is_block_format(view.dtype) ? row_bytes(view.dtype, offset) : offset * row_bytes(view.dtype, 1));
 }
 
 /// Row of key j of batch entry b: through the page table, or straight.
@@ -118,7 +118,8 @@ inline bool load_tile(const Problem& p, const View& view, const Sequence& s, int
   const float scale = scales ? scales[kv_head] : 1.0f;
   bool special = false;
   for (int64_t j = keys.begin; j < keys.end; j++) {
-    special |= convert_row(view.dtype, key_row(p, view, s, b, kv_head, j), dim, scale, tile + (j - keys.begin) * stride);
+    special |=
+        convert_row(view.dtype, key_row(p, view, s, b, kv_head, j), dim, scale, tile + (j - keys.begin) * stride);
   }
   return special;
 }
@@ -130,8 +131,8 @@ TSR_SIMD int64_t query_offset(const View& view, const Sequence& s, int64_t b, in
 
 /// What every kernel does with a finished row: normalise, add the sink, convert, write out and lse. `sum` is the sum of
 /// 2^(score - maximum), scores in base 2; `row` holds the unnormalised output and is overwritten.
-inline void finish_row(const Problem& p, const Sequence& s, int64_t b, int64_t i, int64_t head, float maximum, float sum,
-                       float* row) {
+inline void finish_row(const Problem& p, const Sequence& s, int64_t b, int64_t i, int64_t head, float maximum,
+                       float sum, float* row) {
   double lse = -static_cast<double>(kInf);
   float factor = 0;
   if (sum != 0) {  // also true for NaN, which must reach the output
@@ -169,6 +170,8 @@ inline void clear_rows(const Problem& p, const Sequence& s, int64_t b, int64_t h
 }
 
 /// Query 0..n-1 of padded entries are rows of out even past the entry's length; packed ones end with the sequence.
-TSR_SIMD int64_t rows_to_write(const Problem& p, const Sequence& s) { return p.packed_q ? s.query_count : p.query_rows; }
+TSR_SIMD int64_t rows_to_write(const Problem& p, const Sequence& s) {
+  return p.packed_q ? s.query_count : p.query_rows;
+}
 
 TSR_SIMD bool cancelled(const Problem& p) { return p.cancel != nullptr && *p.cancel != 0; }

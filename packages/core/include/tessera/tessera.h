@@ -90,7 +90,7 @@ typedef struct tsr_tensor {
   uint32_t struct_size;
   tsr_dtype dtype;
   /** Device address of element [0, 0, ...]. May be NULL only if the tensor has no elements. */
-  void *data;
+  void* data;
   int32_t rank;
   uint32_t reserved;
   int64_t shape[TSR_MAX_RANK];
@@ -127,13 +127,13 @@ typedef struct tsr_attention_desc {
   uint32_t struct_size;
   /** TSR_HAS_* bits. */
   uint32_t present;
-  const tsr_tensor *q;
-  const tsr_tensor *k;
-  const tsr_tensor *v;
+  const tsr_tensor* q;
+  const tsr_tensor* k;
+  const tsr_tensor* v;
   /** f32, f16 or bf16. */
-  const tsr_tensor *out;
+  const tsr_tensor* out;
   /** F32 or NULL: natural log of the sum of exp(score) over visible keys (and the sink). */
-  const tsr_tensor *lse;
+  const tsr_tensor* lse;
 
   /** With TSR_HAS_SCALE: any finite value. Otherwise 1/sqrt(D). */
   float scale;
@@ -146,46 +146,46 @@ typedef struct tsr_attention_desc {
   int64_t window_left;
   int64_t window_right;
   /** I32 [B] or NULL: offset of query 0 for each batch entry, in place of `align`. */
-  const tsr_tensor *query_offset;
+  const tsr_tensor* query_offset;
 
   /** F32 [Hq] or NULL: s -= slope_h * |i + offset - j|. */
-  const tsr_tensor *alibi_slopes;
+  const tsr_tensor* alibi_slopes;
   /** F32, F16 or BF16 [B|1, Hq|1, Sq, Sk] or NULL. -inf hides a key; finite values are clamped to +-::TSR_BIAS_LIMIT. */
-  const tsr_tensor *bias;
+  const tsr_tensor* bias;
   /** BOOL [B|1, Hq|1, Sq, Sk] or NULL; true = visible. */
-  const tsr_tensor *mask;
+  const tsr_tensor* mask;
   /** F32 [Hq] or NULL: adds exp(sink_h) to the softmax denominator. */
-  const tsr_tensor *sinks;
+  const tsr_tensor* sinks;
 
   /** I32 [B] or NULL. On a device whose memory the host can't read, values are clamped to [0, capacity]. */
-  const tsr_tensor *seq_lens_q;
-  const tsr_tensor *seq_lens_k;
+  const tsr_tensor* seq_lens_q;
+  const tsr_tensor* seq_lens_k;
   /** I32 [B+1] or NULL: starts of the packed sequences, from 0 to T. */
-  const tsr_tensor *cu_seqlens_q;
-  const tsr_tensor *cu_seqlens_k;
+  const tsr_tensor* cu_seqlens_q;
+  const tsr_tensor* cu_seqlens_k;
   /** Longest packed sequence, for sizing the launch; 0 = unknown, T is assumed. */
   int64_t max_seqlen_q;
   int64_t max_seqlen_k;
 
   /** I32 [B, pages per sequence] or NULL: page of keys [n*page_size, (n+1)*page_size). Entries past a length are not read. */
-  const tsr_tensor *page_table;
+  const tsr_tensor* page_table;
 
   /** F32 [Hkv] or NULL (1): what stored f8_e4m3 keys and values are multiplied by. */
-  const tsr_tensor *k_scale;
-  const tsr_tensor *v_scale;
+  const tsr_tensor* k_scale;
+  const tsr_tensor* v_scale;
 
   /** Name of the kernel variant to force, or NULL: let the back end choose. */
-  const char *kernel;
+  const char* kernel;
   /** KV splits to force, 0 = let the back end choose. Variants that don't split accept 0 and 1. */
   int32_t num_splits;
   uint32_t reserved;
 
   /** Scratch of at least ::tsr_backend::attention_workspace bytes, 64-byte aligned, any contents. */
-  void *workspace;
+  void* workspace;
   uint64_t workspace_bytes;
 
   /** Polled by devices that compute in the call: when it becomes non-zero the call returns TSR_ABORTED. May be NULL. */
-  const volatile int32_t *cancel;
+  const volatile int32_t* cancel;
 } tsr_attention_desc;
 
 /** A finite bias is clamped to +-2^126, so that it stays finite when a kernel turns it to base 2. */
@@ -213,7 +213,7 @@ typedef struct tsr_rope_desc {
   int32_t dims;
   uint32_t reserved;
   /** I32 [B,S] ([T] packed) or NULL: cache length + index of the new token. */
-  const tsr_tensor *positions;
+  const tsr_tensor* positions;
 } tsr_rope_desc;
 
 /** tsr_append_desc::flags */
@@ -231,35 +231,35 @@ typedef struct tsr_append_desc {
   uint32_t struct_size;
   uint32_t flags;
   /** New keys [B,S,Hkv,D] and values [B,S,Hkv,Dv], or [T,Hkv,D] with cu_seqlens; f32, f16 or bf16. */
-  const tsr_tensor *k;
-  const tsr_tensor *v;
+  const tsr_tensor* k;
+  const tsr_tensor* v;
   /** Optional: queries [B,S,Hq,D] ([T,Hq,D]) to rotate at the same positions, and where they go (may be q itself). */
-  const tsr_tensor *q;
-  const tsr_tensor *q_out;
+  const tsr_tensor* q;
+  const tsr_tensor* q_out;
   /** Cache [B,capacity,Hkv,D], or pages [pages,page_size,Hkv,D] with page_table. */
-  const tsr_tensor *cache_k;
-  const tsr_tensor *cache_v;
-  const tsr_tensor *page_table;
+  const tsr_tensor* cache_k;
+  const tsr_tensor* cache_v;
+  const tsr_tensor* page_table;
   /** I32 [B], in (and out with TSR_APPEND_ADVANCE): tokens that each sequence holds already. */
-  const tsr_tensor *lengths;
+  const tsr_tensor* lengths;
   /** I32 [B] or NULL: how many of the S new tokens of each sequence are real (the rest is padding). */
-  const tsr_tensor *new_lens;
+  const tsr_tensor* new_lens;
   /** I32 [B+1] or NULL: packed new tokens. */
-  const tsr_tensor *cu_seqlens;
+  const tsr_tensor* cu_seqlens;
   /** F32 [Hkv] or NULL: f8_e4m3 stores x / scale. */
-  const tsr_tensor *k_scale;
-  const tsr_tensor *v_scale;
+  const tsr_tensor* k_scale;
+  const tsr_tensor* v_scale;
   /** NULL = no rotation. */
-  const tsr_rope_desc *rope;
+  const tsr_rope_desc* rope;
 } tsr_append_desc;
 
 /** One generation step: append (if given), then attention over the cache, fused as far as the back end can. */
 typedef struct tsr_decode_desc {
   uint32_t struct_size;
   uint32_t reserved;
-  const tsr_append_desc *append;
+  const tsr_append_desc* append;
   /** Over the cache's tensors; seq_lens_k are the lengths after the append. */
-  const tsr_attention_desc *attention;
+  const tsr_attention_desc* attention;
 } tsr_decode_desc;
 
 /** Combine attention results over disjoint sets of keys. An empty part (lse = -inf) is the neutral element. */
@@ -267,11 +267,11 @@ typedef struct tsr_merge_desc {
   uint32_t struct_size;
   int32_t count;
   /** `count` outs of one shape, and their lse; f32, f16 or bf16. */
-  const tsr_tensor *const *outs;
-  const tsr_tensor *const *lses;
-  const tsr_tensor *out;
+  const tsr_tensor* const* outs;
+  const tsr_tensor* const* lses;
+  const tsr_tensor* out;
   /** NULL if not wanted. */
-  const tsr_tensor *lse;
+  const tsr_tensor* lse;
 } tsr_merge_desc;
 
 /* ----------------------------------------------------------------------------------------------------- answers */
@@ -382,7 +382,7 @@ typedef struct tsr_explanation {
   /** Anything a user should know: approximations, NaN propagation, "never run on this hardware". */
   char notes[TSR_TEXT];
   /** Filled up to `rejection_capacity`; `rejection_count` is how many there were. */
-  tsr_rejection *rejections;
+  tsr_rejection* rejections;
   uint32_t rejection_capacity;
   uint32_t rejection_count;
 } tsr_explanation;
@@ -415,78 +415,79 @@ typedef struct tsr_backend {
   uint32_t struct_size;
   uint32_t abi_version;
   /** "cpu", "cuda", "hip", ... */
-  const char *name;
+  const char* name;
   /** Version of the library, "1.2.3". */
-  const char *version;
+  const char* version;
 
   /** Look for devices. Never fails: what went wrong is in the result. */
-  tsr_status (*probe)(tsr_probe_result *result);
-  tsr_status (*device_info)(int32_t device, tsr_device_info *info);
+  tsr_status (*probe)(tsr_probe_result* result);
+  tsr_status (*device_info)(int32_t device, tsr_device_info* info);
 
-  tsr_status (*context_create)(const tsr_context_desc *desc, tsr_context **context);
-  void (*context_destroy)(tsr_context *context);
+  tsr_status (*context_create)(const tsr_context_desc* desc, tsr_context** context);
+  void (*context_destroy)(tsr_context* context);
   /**
    * Text of the last call that failed on this thread with this context (NULL: a call that has none). Never NULL; valid
    * until this thread's next call.
    */
-  const char *(*last_error)(const tsr_context *context);
+  const char* (*last_error)(const tsr_context* context);
 
-  tsr_status (*stream_create)(tsr_context *context, tsr_stream **stream);
+  tsr_status (*stream_create)(tsr_context* context, tsr_stream** stream);
   /** Use a caller's cudaStream_t/hipStream_t. It's borrowed: destroying the wrapper leaves it alone. */
-  tsr_status (*stream_wrap)(tsr_context *context, void *native, tsr_stream **stream);
-  void (*stream_destroy)(tsr_stream *stream);
+  tsr_status (*stream_wrap)(tsr_context* context, void* native, tsr_stream** stream);
+  void (*stream_destroy)(tsr_stream* stream);
   /** The cudaStream_t/hipStream_t; NULL on a CPU. */
-  void *(*stream_native)(tsr_context *context, tsr_stream *stream);
-  tsr_status (*stream_synchronize)(tsr_context *context, tsr_stream *stream);
+  void* (*stream_native)(tsr_context* context, tsr_stream* stream);
+  tsr_status (*stream_synchronize)(tsr_context* context, tsr_stream* stream);
 
-  tsr_status (*event_create)(tsr_context *context, tsr_event **event);
-  void (*event_destroy)(tsr_event *event);
-  tsr_status (*event_record)(tsr_context *context, tsr_event *event, tsr_stream *stream);
-  tsr_status (*event_synchronize)(tsr_context *context, tsr_event *event);
-  tsr_status (*event_elapsed)(tsr_context *context, tsr_event *start, tsr_event *stop, double *milliseconds);
+  tsr_status (*event_create)(tsr_context* context, tsr_event** event);
+  void (*event_destroy)(tsr_event* event);
+  tsr_status (*event_record)(tsr_context* context, tsr_event* event, tsr_stream* stream);
+  tsr_status (*event_synchronize)(tsr_context* context, tsr_event* event);
+  tsr_status (*event_elapsed)(tsr_context* context, tsr_event* start, tsr_event* stop, double* milliseconds);
   /** Later work on `stream` waits for `event`. */
-  tsr_status (*stream_wait)(tsr_context *context, tsr_stream *stream, tsr_event *event);
+  tsr_status (*stream_wait)(tsr_context* context, tsr_stream* stream, tsr_event* event);
 
   /** At least 256-byte aligned (64 on a CPU). */
-  tsr_status (*buffer_create)(tsr_context *context, uint64_t bytes, tsr_buffer **buffer);
+  tsr_status (*buffer_create)(tsr_context* context, uint64_t bytes, tsr_buffer** buffer);
   /** Use a caller's device memory. Borrowed. */
-  tsr_status (*buffer_wrap)(tsr_context *context, void *data, uint64_t bytes, tsr_buffer **buffer);
-  void (*buffer_destroy)(tsr_buffer *buffer);
-  void *(*buffer_data)(const tsr_buffer *buffer);
-  uint64_t (*buffer_bytes)(const tsr_buffer *buffer);
-  tsr_status (*copy)(tsr_context *context, tsr_stream *stream, void *dst, const void *src, uint64_t bytes, tsr_copy_kind kind);
-  tsr_status (*fill)(tsr_context *context, tsr_stream *stream, void *dst, uint8_t value, uint64_t bytes);
+  tsr_status (*buffer_wrap)(tsr_context* context, void* data, uint64_t bytes, tsr_buffer** buffer);
+  void (*buffer_destroy)(tsr_buffer* buffer);
+  void* (*buffer_data)(const tsr_buffer* buffer);
+  uint64_t (*buffer_bytes)(const tsr_buffer* buffer);
+  tsr_status (*copy)(tsr_context* context, tsr_stream* stream, void* dst, const void* src, uint64_t bytes,
+                     tsr_copy_kind kind);
+  tsr_status (*fill)(tsr_context* context, tsr_stream* stream, void* dst, uint8_t value, uint64_t bytes);
 
   /** The catalogue. */
-  int32_t (*kernel_count)(tsr_context *context);
-  tsr_status (*kernel_info)(tsr_context *context, int32_t index, tsr_kernel_info *info);
+  int32_t (*kernel_count)(tsr_context* context);
+  tsr_status (*kernel_info)(tsr_context* context, int32_t index, tsr_kernel_info* info);
 
   /**
    * Answers of one selector: supports says TSR_OK exactly when attention would run. Workspace members are ignored. In
    * these three, tensors may have NULL data: contents (lengths, pages) are then not checked, alignment is taken as good.
    */
-  tsr_status (*supports)(tsr_context *context, const tsr_attention_desc *desc);
-  tsr_status (*explain)(tsr_context *context, const tsr_attention_desc *desc, tsr_explanation *explanation);
-  tsr_status (*attention_workspace)(tsr_context *context, const tsr_attention_desc *desc, uint64_t *bytes);
-  tsr_status (*attention)(tsr_context *context, tsr_stream *stream, const tsr_attention_desc *desc);
+  tsr_status (*supports)(tsr_context* context, const tsr_attention_desc* desc);
+  tsr_status (*explain)(tsr_context* context, const tsr_attention_desc* desc, tsr_explanation* explanation);
+  tsr_status (*attention_workspace)(tsr_context* context, const tsr_attention_desc* desc, uint64_t* bytes);
+  tsr_status (*attention)(tsr_context* context, tsr_stream* stream, const tsr_attention_desc* desc);
 
-  tsr_status (*kv_append)(tsr_context *context, tsr_stream *stream, const tsr_append_desc *desc);
-  tsr_status (*decode_workspace)(tsr_context *context, const tsr_decode_desc *desc, uint64_t *bytes);
-  tsr_status (*decode)(tsr_context *context, tsr_stream *stream, const tsr_decode_desc *desc);
-  tsr_status (*merge)(tsr_context *context, tsr_stream *stream, const tsr_merge_desc *desc);
+  tsr_status (*kv_append)(tsr_context* context, tsr_stream* stream, const tsr_append_desc* desc);
+  tsr_status (*decode_workspace)(tsr_context* context, const tsr_decode_desc* desc, uint64_t* bytes);
+  tsr_status (*decode)(tsr_context* context, tsr_stream* stream, const tsr_decode_desc* desc);
+  tsr_status (*merge)(tsr_context* context, tsr_stream* stream, const tsr_merge_desc* desc);
 
   /** Record what is enqueued on `stream` between begin and end; launch replays it. TSR_UNSUPPORTED without TSR_DEVICE_GRAPHS. */
-  tsr_status (*graph_begin)(tsr_context *context, tsr_stream *stream);
-  tsr_status (*graph_end)(tsr_context *context, tsr_stream *stream, tsr_graph **graph);
-  tsr_status (*graph_launch)(tsr_context *context, tsr_graph *graph, tsr_stream *stream);
-  void (*graph_destroy)(tsr_graph *graph);
+  tsr_status (*graph_begin)(tsr_context* context, tsr_stream* stream);
+  tsr_status (*graph_end)(tsr_context* context, tsr_stream* stream, tsr_graph** graph);
+  tsr_status (*graph_launch)(tsr_context* context, tsr_graph* graph, tsr_stream* stream);
+  void (*graph_destroy)(tsr_graph* graph);
 } tsr_backend;
 
 /** Type of ::tsr_backend_entry, for dlsym. */
-typedef const tsr_backend *(*tsr_backend_entry_fn)(uint32_t abi_version);
+typedef const tsr_backend* (*tsr_backend_entry_fn)(uint32_t abi_version);
 
 /** The one exported symbol. NULL if the back end can't speak `abi_version`. */
-TSR_EXPORT const tsr_backend *tsr_backend_entry(uint32_t abi_version);
+TSR_EXPORT const tsr_backend* tsr_backend_entry(uint32_t abi_version);
 
 #ifdef __cplusplus
 }

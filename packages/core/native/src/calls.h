@@ -7,7 +7,12 @@
 
 namespace tessera {
 
-enum class Call { attention, append, decode, merge };
+enum class Call {
+  attention,
+  append,
+  decode,
+  merge
+};
 
 class CallJob : public Job {
  public:

@@ -27,7 +27,8 @@ Napi::Function ContextObject::define(Napi::Env env) {
 }
 
 ContextObject::ContextObject(const Napi::CallbackInfo& info)
-    : Napi::ObjectWrap<ContextObject>(info), session_(making<std::shared_ptr<Session>>(info.Env())),
+    : Napi::ObjectWrap<ContextObject>(info),
+      session_(making<std::shared_ptr<Session>>(info.Env())),
       device_(session_->deviceHandle()) {}
 
 ContextObject::~ContextObject() { close(); }
@@ -123,8 +124,8 @@ Napi::Value ContextObject::endCapture(const Napi::CallbackInfo& info) {
 }
 
 Napi::Function GraphObject::define(Napi::Env env) {
-  return DefineClass(env, "Graph",
-                     {InstanceMethod<&GraphObject::launch>("launch"), InstanceMethod<&GraphObject::dispose>("dispose")});
+  return DefineClass(
+      env, "Graph", {InstanceMethod<&GraphObject::launch>("launch"), InstanceMethod<&GraphObject::dispose>("dispose")});
 }
 
 GraphObject::GraphObject(const Napi::CallbackInfo& info)

@@ -32,7 +32,8 @@ Device::Device(const tsr_backend* backend, int32_t index, int32_t threads) : bac
   exit_guard::arm();
   if (status != TSR_OK) raise(status);
   if (!context_) fail(TSR_INTERNAL, "the back end reports success but gives no context");
-  if (async()) exit_guard::addQueue(this, [backend, context = context_] { backend->stream_synchronize(context, nullptr); });
+  if (async())
+    exit_guard::addQueue(this, [backend, context = context_] { backend->stream_synchronize(context, nullptr); });
 }
 
 Device::~Device() {

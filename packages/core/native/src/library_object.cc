@@ -12,18 +12,19 @@ namespace {
 
 int32_t smallNumber(const Napi::Value& value, const char* name) {
   const uint64_t number = wholeNumber(value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : -1, name);
-  if (number > INT32_MAX) fail(TSR_INVALID_ARGUMENT, std::string(name) + " is " + std::to_string(number) + ": too large");
+  if (number > INT32_MAX)
+    fail(TSR_INVALID_ARGUMENT, std::string(name) + " is " + std::to_string(number) + ": too large");
   return static_cast<int32_t>(number);
 }
 
 }  // namespace
 
 Napi::Function LibraryObject::define(Napi::Env env) {
-  return DefineClass(env, "Library",
-                     {InstanceAccessor<&LibraryObject::name>("name"), InstanceAccessor<&LibraryObject::version>("version"),
-                      InstanceAccessor<&LibraryObject::path>("path"), InstanceMethod<&LibraryObject::probe>("probe"),
-                      InstanceMethod<&LibraryObject::deviceInfo>("deviceInfo"),
-                      InstanceMethod<&LibraryObject::open>("open")});
+  return DefineClass(
+      env, "Library",
+      {InstanceAccessor<&LibraryObject::name>("name"), InstanceAccessor<&LibraryObject::version>("version"),
+       InstanceAccessor<&LibraryObject::path>("path"), InstanceMethod<&LibraryObject::probe>("probe"),
+       InstanceMethod<&LibraryObject::deviceInfo>("deviceInfo"), InstanceMethod<&LibraryObject::open>("open")});
 }
 
 LibraryObject::LibraryObject(const Napi::CallbackInfo& info)
@@ -37,7 +38,9 @@ Napi::Value LibraryObject::version(const Napi::CallbackInfo& info) {
   return Napi::String::New(info.Env(), library_->table->version);
 }
 
-Napi::Value LibraryObject::path(const Napi::CallbackInfo& info) { return Napi::String::New(info.Env(), library_->path); }
+Napi::Value LibraryObject::path(const Napi::CallbackInfo& info) {
+  return Napi::String::New(info.Env(), library_->path);
+}
 
 Napi::Value LibraryObject::probe(const Napi::CallbackInfo& info) {
   tsr_probe_result result{};
@@ -68,7 +71,8 @@ Napi::Value LibraryObject::open(const Napi::CallbackInfo& info) {
   Napi::Env env = info.Env();
   return guarded(env, [&]() -> Napi::Value {
     if (!info[2].IsFunction()) fail(TSR_INVALID_ARGUMENT, "settle: expected a function");
-    auto device = std::make_shared<Device>(library_->table, smallNumber(info[0], "device"), smallNumber(info[1], "threads"));
+    auto device =
+        std::make_shared<Device>(library_->table, smallNumber(info[0], "device"), smallNumber(info[1], "threads"));
     Instance& instance = Instance::of(env);
     std::shared_ptr<Port> port = instance.portOf(env, info[2].As<Napi::Function>());
     auto session = std::make_shared<Session>(std::move(device), port);

@@ -39,8 +39,9 @@ constexpr uint32_t kOurs = TSR_ABI_VERSION;
 
 [[noreturn]] void abiMismatch(const std::string& path, const std::string& theirs) {
   throw LoadFailure{"abi-mismatch", "abi-mismatch",
-                    path + " speaks version " + theirs + " of the contract (tessera.h), this @tessera/core speaks version " +
-                        std::to_string(kOurs) + ": install versions of both that belong together"};
+                    path + " speaks version " + theirs +
+                        " of the contract (tessera.h), this @tessera/core speaks version " + std::to_string(kOurs) +
+                        ": install versions of both that belong together"};
 }
 
 // A back end says what it doesn't speak by NULL; asking for other versions finds the one that it does.
@@ -86,7 +87,8 @@ LoadedLibrary open(const std::string& path) {
   const tsr_backend* backend = entry(kOurs);
   if (!backend) abiMismatch(path, versionSpokenBy(entry));
   if (backend->struct_size < offsetof(tsr_backend, name)) {
-    notABackend(path + " is not a usable Tessera back end: its table is " + std::to_string(backend->struct_size) + " bytes");
+    notABackend(path + " is not a usable Tessera back end: its table is " + std::to_string(backend->struct_size) +
+                " bytes");
   }
   if (backend->abi_version != kOurs) abiMismatch(path, std::to_string(backend->abi_version));
   if (backend->struct_size < sizeof(tsr_backend)) {
@@ -100,15 +102,17 @@ LoadedLibrary open(const std::string& path) {
 
 std::string realPath(const std::string& path) {
   if (path.empty() || path[0] != '/') {
-    throw LoadFailure{"load-failed", "invalid-argument", "the path of a library must be absolute, got \"" + path + "\""};
+    throw LoadFailure{"load-failed", "invalid-argument",
+                      "the path of a library must be absolute, got \"" + path + "\""};
   }
   char resolved[PATH_MAX];
   if (!realpath(path.c_str(), resolved)) {
     const int error = errno;
-    if (error == ENOENT || error == ENOTDIR) throw LoadFailure{"load-failed", "backend-missing", path + " does not exist"};
+    if (error == ENOENT || error == ENOTDIR)
+      throw LoadFailure{"load-failed", "backend-missing", path + " does not exist"};
     throw LoadFailure{"load-failed", "backend-missing", path + " can't be read: " + std::strerror(error)};
   }
-  struct stat info {};
+  struct stat info{};
   if (stat(resolved, &info) != 0 || !S_ISREG(info.st_mode)) {
     throw LoadFailure{"load-failed", "backend-missing", path + " is not a file"};
   }

@@ -66,7 +66,12 @@ uint64_t wholeNumber(double value, const char* name) {
 
 Reader::Reader(napi_env env, const double* slots, size_t count, napi_value hostViews, const Buffers& buffers,
                bool hostMemory, Arguments& into)
-    : env_(env), next_(slots), end_(slots + count), hostViews_(hostViews), buffers_(buffers), hostMemory_(hostMemory),
+    : env_(env),
+      next_(slots),
+      end_(slots + count),
+      hostViews_(hostViews),
+      buffers_(buffers),
+      hostMemory_(hostMemory),
       into_(into) {}
 
 double Reader::number() {
@@ -151,8 +156,9 @@ void Reader::locate(const char* name, double kind, double handle, tsr_tensor& te
   const Bytes bytes = bytesOfView(env_, view, name);
   if (shapesOnly_ && bytes.size == 0) return;
   if (!hostMemory_ && !empty) {
-    fail(TSR_INVALID_ARGUMENT, std::string(name) + " is a host array, and this device can't read the host's memory: "
-                                                   "copy it to a buffer first");
+    fail(TSR_INVALID_ARGUMENT, std::string(name) +
+                                   " is a host array, and this device can't read the host's memory: "
+                                   "copy it to a buffer first");
   }
   tensor.data = bytes.data;
   tensor.bytes = bytes.size;

@@ -28,8 +28,8 @@ uint64_t wholeNumber(double value, const char* name);
 
 class Reader {
  public:
-  Reader(napi_env env, const double* slots, size_t count, napi_value hostViews, const Buffers& buffers,
-         bool hostMemory, Arguments& into);
+  Reader(napi_env env, const double* slots, size_t count, napi_value hostViews, const Buffers& buffers, bool hostMemory,
+         Arguments& into);
 
   /** For `supports` and `explain`: an empty typed array stands for memory that isn't there yet (NULL data). */
   void shapesOnly() { shapesOnly_ = true; }

@@ -191,7 +191,8 @@ void* Session::workspace(uint64_t bytes) {
   if (!workspace_ || workspace_->bytes() < bytes) {
     if (workspace_ && device_->async()) retire(std::move(workspace_));
     workspace_.reset();
-    const uint64_t rounded = bytes > UINT64_MAX - kWorkspaceStep ? bytes : (bytes + kWorkspaceStep - 1) / kWorkspaceStep * kWorkspaceStep;
+    const uint64_t rounded =
+        bytes > UINT64_MAX - kWorkspaceStep ? bytes : (bytes + kWorkspaceStep - 1) / kWorkspaceStep * kWorkspaceStep;
     workspace_ = std::make_shared<Buffer>(device_, rounded);
   }
   return workspace_->data();

@@ -11,14 +11,14 @@ uint8_t* place(const Buffer& buffer, uint64_t offset) { return static_cast<uint8
 
 void copyIn(Device& device, const Buffer& buffer, uint64_t offset, const uint8_t* source, uint64_t bytes) {
   if (bytes == 0) return;
-  device.check(device.backend()->copy(device.context(), nullptr, place(buffer, offset), source, bytes,
-                                      TSR_COPY_HOST_TO_DEVICE));
+  device.check(
+      device.backend()->copy(device.context(), nullptr, place(buffer, offset), source, bytes, TSR_COPY_HOST_TO_DEVICE));
 }
 
 void copyOut(Device& device, const Buffer& buffer, uint64_t offset, uint8_t* target, uint64_t bytes) {
   if (bytes == 0) return;
-  device.check(device.backend()->copy(device.context(), nullptr, target, place(buffer, offset), bytes,
-                                      TSR_COPY_DEVICE_TO_HOST));
+  device.check(
+      device.backend()->copy(device.context(), nullptr, target, place(buffer, offset), bytes, TSR_COPY_DEVICE_TO_HOST));
 }
 
 void fill(Device& device, const Buffer& buffer, uint64_t offset, uint8_t value, uint64_t bytes) {

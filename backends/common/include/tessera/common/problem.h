@@ -77,7 +77,9 @@ struct Problem {
 
   TSR_HOST_DEVICE bool paged() const { return page_size > 0; }
   /// True if the score is scale * q.k and nothing else, so that tiles without a boundary need no per-element work.
-  TSR_HOST_DEVICE bool plain_score() const { return softcap == 0 && alibi_slopes == nullptr && !bias.given() && !mask.given(); }
+  TSR_HOST_DEVICE bool plain_score() const {
+    return softcap == 0 && alibi_slopes == nullptr && !bias.given() && !mask.given();
+  }
 
   /// Batch entry b. Reads the length arrays, so it is for code that runs where they are readable.
   TSR_HOST_DEVICE Sequence sequence(int64_t b) const {

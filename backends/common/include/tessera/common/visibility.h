@@ -32,7 +32,11 @@ struct Span {
 };
 
 /// How a tile of queries and keys stands: nothing visible, everything visible, or some.
-enum class Tile : int { kSkipped, kPartial, kFull };
+enum class Tile : int {
+  kSkipped,
+  kPartial,
+  kFull
+};
 
 /// The structure of one sequence.
 struct Visibility {
@@ -91,8 +95,8 @@ struct Visibility {
 };
 
 /// The bounds of a window (-1 = unbounded) together with causality.
-TSR_HOST_DEVICE constexpr Visibility make_visibility(int64_t key_count, int64_t offset, bool causal, int64_t window_left,
-                                                     int64_t window_right) {
+TSR_HOST_DEVICE constexpr Visibility make_visibility(int64_t key_count, int64_t offset, bool causal,
+                                                     int64_t window_left, int64_t window_right) {
   const int64_t left = window_left < 0 || window_left > kUnbounded ? kUnbounded : window_left;
   const int64_t wide = window_right < 0 || window_right > kUnbounded ? kUnbounded : window_right;
   const int64_t right = causal && wide > 0 ? 0 : wide;

@@ -28,7 +28,7 @@
 static __thread char error_text[256];
 static atomic_int contexts, buffers, graphs, events, calls, inside, fault;
 
-static tsr_status failed(tsr_status status, const char *text) {
+static tsr_status failed(tsr_status status, const char* text) {
   snprintf(error_text, sizeof error_text, "%s", text);
   return status;
 }
@@ -40,19 +40,24 @@ static void sleep_ms(long ms) {
 
 /* A work item: what a stream holds. */
 typedef struct op {
-  enum { OP_COPY, OP_FILL, OP_ATTENTION, OP_EVENT } kind;
-  void *dst;
-  const void *src;
+  enum {
+    OP_COPY,
+    OP_FILL,
+    OP_ATTENTION,
+    OP_EVENT
+  } kind;
+  void* dst;
+  const void* src;
   uint64_t bytes;
   uint8_t value;
   char order[64];
-  const float *q;
+  const float* q;
   int64_t q_count;
   int64_t out_count;
-  void *workspace;
+  void* workspace;
   uint64_t workspace_bytes;
-  const volatile int32_t *cancel;
-  struct op *next;
+  const volatile int32_t* cancel;
+  struct op* next;
 } op;
 
 struct tsr_context {
@@ -64,17 +69,17 @@ struct tsr_context {
   op *captured_first, *captured_last;
 };
 struct tsr_buffer {
-  void *data;
+  void* data;
   uint64_t bytes;
 };
 struct tsr_event {
   atomic_int done;
 };
 struct tsr_graph {
-  op *first;
+  op* first;
 };
 
-static tsr_status execute(op *o) {
+static tsr_status execute(op* o) {
   switch (o->kind) {
     case OP_COPY:
       memcpy(o->dst, o->src, o->bytes);
@@ -83,14 +88,14 @@ static tsr_status execute(op *o) {
       memset(o->dst, o->value, o->bytes);
       return TSR_OK;
     case OP_EVENT:
-      atomic_store(&((tsr_event *)o->dst)->done, 1);
+      atomic_store(&((tsr_event*)o->dst)->done, 1);
       return TSR_OK;
     case OP_ATTENTION:
       break;
   }
   int number = atomic_fetch_add(&calls, 1) + 1;
   if (o->workspace_bytes) memset(o->workspace, 0xff, o->workspace_bytes);
-  const char *colon = strchr(o->order, ':');
+  const char* colon = strchr(o->order, ':');
   long amount = colon ? atol(colon + 1) : 0;
   int stubborn = !strncmp(o->order, "stubborn:", 9);
   if (stubborn || !strncmp(o->order, "sleep:", 6)) {
@@ -115,19 +120,19 @@ static tsr_status execute(op *o) {
   if (o->out_count >= 2) {
     float sum = 0;
     for (int64_t i = 0; i < o->q_count; i++) sum += o->q[i];
-    ((float *)o->dst)[0] = (float)number;
-    ((float *)o->dst)[1] = sum;
+    ((float*)o->dst)[0] = (float)number;
+    ((float*)o->dst)[1] = sum;
   }
   return TSR_OK;
 }
 
-static void *run_stream(void *argument) {
-  tsr_context *c = argument;
+static void* run_stream(void* argument) {
+  tsr_context* c = argument;
   pthread_mutex_lock(&c->mutex);
   for (;;) {
     while (!c->first && !c->ending) pthread_cond_wait(&c->changed, &c->mutex);
     if (!c->first) break;
-    op *o = c->first;
+    op* o = c->first;
     c->first = o->next;
     if (!c->first) c->last = NULL;
     c->busy = 1;
@@ -142,27 +147,29 @@ static void *run_stream(void *argument) {
   return NULL;
 }
 
-static tsr_status enqueue(tsr_context *c, const op *o) {
+static tsr_status enqueue(tsr_context* c, const op* o) {
   if (!ASYNC && !c->capturing) {
     op now = *o;
     return execute(&now);
   }
-  op *copy = malloc(sizeof *copy);
+  op* copy = malloc(sizeof *copy);
   *copy = *o;
   copy->next = NULL;
   pthread_mutex_lock(&c->mutex);
-  op **first = c->capturing ? &c->captured_first : &c->first;
-  op **last = c->capturing ? &c->captured_last : &c->last;
-  if (*last) (*last)->next = copy;
-  else *first = copy;
+  op** first = c->capturing ? &c->captured_first : &c->first;
+  op** last = c->capturing ? &c->captured_last : &c->last;
+  if (*last)
+    (*last)->next = copy;
+  else
+    *first = copy;
   *last = copy;
   pthread_cond_broadcast(&c->changed);
   pthread_mutex_unlock(&c->mutex);
   return TSR_OK;
 }
 
-static tsr_status probe(tsr_probe_result *result) {
-  const char *order = getenv("MOCK_PROBE");
+static tsr_status probe(tsr_probe_result* result) {
+  const char* order = getenv("MOCK_PROBE");
   if (order && !strcmp(order, "crash")) raise(SIGSEGV);
   if (order && !strcmp(order, "hang")) sleep_ms(60000);
   if (order && !strcmp(order, "exit")) _exit(7);
@@ -177,7 +184,7 @@ static tsr_status probe(tsr_probe_result *result) {
   return TSR_OK;
 }
 
-static tsr_status device_info(int32_t device, tsr_device_info *info) {
+static tsr_status device_info(int32_t device, tsr_device_info* info) {
   if (device != 0) return failed(TSR_DEVICE_UNAVAILABLE, "device must be 0");
   info->index = device;
 #ifndef MOCK_NO_HOST_MEMORY
@@ -191,9 +198,9 @@ static tsr_status device_info(int32_t device, tsr_device_info *info) {
   return TSR_OK;
 }
 
-static tsr_status context_create(const tsr_context_desc *desc, tsr_context **context) {
+static tsr_status context_create(const tsr_context_desc* desc, tsr_context** context) {
   if (desc->threads == 13) return failed(TSR_OUT_OF_MEMORY, "unlucky number of threads");
-  tsr_context *c = calloc(1, sizeof *c);
+  tsr_context* c = calloc(1, sizeof *c);
   pthread_mutex_init(&c->mutex, NULL);
   pthread_cond_init(&c->changed, NULL);
   if (ASYNC) pthread_create(&c->thread, NULL, run_stream, c);
@@ -202,7 +209,7 @@ static tsr_status context_create(const tsr_context_desc *desc, tsr_context **con
   return TSR_OK;
 }
 
-static void context_destroy(tsr_context *c) {
+static void context_destroy(tsr_context* c) {
   if (ASYNC) {
     pthread_mutex_lock(&c->mutex);
     c->ending = 1;
@@ -214,28 +221,30 @@ static void context_destroy(tsr_context *c) {
   atomic_fetch_sub(&contexts, 1);
 }
 
-static const char *last_error(const tsr_context *context) {
+static const char* last_error(const tsr_context* context) {
   (void)context;
   return error_text;
 }
 
-static tsr_status stream_create(tsr_context *c, tsr_stream **stream) {
+static tsr_status stream_create(tsr_context* c, tsr_stream** stream) {
   (void)c, (void)stream;
   return failed(TSR_UNSUPPORTED, "the mock has one stream");
 }
-static tsr_status stream_wrap(tsr_context *c, void *native, tsr_stream **stream) {
+static tsr_status stream_wrap(tsr_context* c, void* native, tsr_stream** stream) {
   (void)native;
   return stream_create(c, stream);
 }
-static void stream_destroy(tsr_stream *stream) { (void)stream; }
-static void *stream_native(tsr_context *c, tsr_stream *stream) {
+static void stream_destroy(tsr_stream* stream) { (void)stream; }
+static void* stream_native(tsr_context* c, tsr_stream* stream) {
   (void)c, (void)stream;
   return NULL;
 }
 
-static tsr_status faulty(void) { return atomic_load(&fault) ? failed(TSR_DEVICE_ERROR, "the mock device broke") : TSR_OK; }
+static tsr_status faulty(void) {
+  return atomic_load(&fault) ? failed(TSR_DEVICE_ERROR, "the mock device broke") : TSR_OK;
+}
 
-static tsr_status stream_synchronize(tsr_context *c, tsr_stream *stream) {
+static tsr_status stream_synchronize(tsr_context* c, tsr_stream* stream) {
   (void)stream;
   pthread_mutex_lock(&c->mutex);
   while (ASYNC && (c->first || c->busy)) pthread_cond_wait(&c->changed, &c->mutex);
@@ -243,39 +252,39 @@ static tsr_status stream_synchronize(tsr_context *c, tsr_stream *stream) {
   return faulty();
 }
 
-static tsr_status event_create(tsr_context *c, tsr_event **event) {
+static tsr_status event_create(tsr_context* c, tsr_event** event) {
   (void)c;
   *event = calloc(1, sizeof **event);
   atomic_fetch_add(&events, 1);
   return TSR_OK;
 }
-static void event_destroy(tsr_event *event) {
+static void event_destroy(tsr_event* event) {
   free(event);
   atomic_fetch_sub(&events, 1);
 }
-static tsr_status event_record(tsr_context *c, tsr_event *event, tsr_stream *stream) {
+static tsr_status event_record(tsr_context* c, tsr_event* event, tsr_stream* stream) {
   (void)stream;
   atomic_store(&event->done, 0);
   op o = {.kind = OP_EVENT, .dst = event};
   return enqueue(c, &o);
 }
-static tsr_status event_synchronize(tsr_context *c, tsr_event *event) {
+static tsr_status event_synchronize(tsr_context* c, tsr_event* event) {
   pthread_mutex_lock(&c->mutex);
   while (!atomic_load(&event->done)) pthread_cond_wait(&c->changed, &c->mutex);
   pthread_mutex_unlock(&c->mutex);
   return faulty();
 }
-static tsr_status event_elapsed(tsr_context *c, tsr_event *start, tsr_event *stop, double *ms) {
+static tsr_status event_elapsed(tsr_context* c, tsr_event* start, tsr_event* stop, double* ms) {
   (void)c, (void)start, (void)stop;
   *ms = 0;
   return TSR_OK;
 }
-static tsr_status stream_wait(tsr_context *c, tsr_stream *stream, tsr_event *event) {
+static tsr_status stream_wait(tsr_context* c, tsr_stream* stream, tsr_event* event) {
   (void)stream;
   return event_synchronize(c, event);
 }
 
-static tsr_status buffer_create(tsr_context *c, uint64_t bytes, tsr_buffer **buffer) {
+static tsr_status buffer_create(tsr_context* c, uint64_t bytes, tsr_buffer** buffer) {
   (void)c;
   if (bytes > 1u << 30) return failed(TSR_OUT_OF_MEMORY, "the mock device has 1 GiB");
   *buffer = malloc(sizeof **buffer);
@@ -284,36 +293,37 @@ static tsr_status buffer_create(tsr_context *c, uint64_t bytes, tsr_buffer **buf
   atomic_fetch_add(&buffers, 1);
   return TSR_OK;
 }
-static tsr_status buffer_wrap(tsr_context *c, void *data, uint64_t bytes, tsr_buffer **buffer) {
+static tsr_status buffer_wrap(tsr_context* c, void* data, uint64_t bytes, tsr_buffer** buffer) {
   (void)c, (void)data, (void)bytes, (void)buffer;
   return failed(TSR_UNSUPPORTED, "not in the mock");
 }
-static void buffer_destroy(tsr_buffer *buffer) {
+static void buffer_destroy(tsr_buffer* buffer) {
   memset(buffer->data, 0xdd, buffer->bytes); /* whoever still uses it shall notice */
   free(buffer->data);
   free(buffer);
   atomic_fetch_sub(&buffers, 1);
 }
-static void *buffer_data(const tsr_buffer *buffer) { return buffer->data; }
-static uint64_t buffer_bytes(const tsr_buffer *buffer) { return buffer->bytes; }
+static void* buffer_data(const tsr_buffer* buffer) { return buffer->data; }
+static uint64_t buffer_bytes(const tsr_buffer* buffer) { return buffer->bytes; }
 
-static tsr_status copy(tsr_context *c, tsr_stream *stream, void *dst, const void *src, uint64_t bytes, tsr_copy_kind kind) {
+static tsr_status copy(tsr_context* c, tsr_stream* stream, void* dst, const void* src, uint64_t bytes,
+                       tsr_copy_kind kind) {
   (void)stream;
   if (kind == TSR_COPY_HOST_TO_DEVICE && bytes == 666) return failed(TSR_DEVICE_ERROR, "666 bytes can't be written");
   op o = {.kind = OP_COPY, .dst = dst, .src = src, .bytes = bytes};
   return enqueue(c, &o);
 }
-static tsr_status fill(tsr_context *c, tsr_stream *stream, void *dst, uint8_t value, uint64_t bytes) {
+static tsr_status fill(tsr_context* c, tsr_stream* stream, void* dst, uint8_t value, uint64_t bytes) {
   (void)stream;
   op o = {.kind = OP_FILL, .dst = dst, .value = value, .bytes = bytes};
   return enqueue(c, &o);
 }
 
-static int32_t kernel_count(tsr_context *c) {
+static int32_t kernel_count(tsr_context* c) {
   (void)c;
   return 1;
 }
-static tsr_status kernel_info(tsr_context *c, int32_t index, tsr_kernel_info *info) {
+static tsr_status kernel_info(tsr_context* c, int32_t index, tsr_kernel_info* info) {
   (void)c;
   if (index != 0) return failed(TSR_INVALID_ARGUMENT, "index must be 0");
   info->family = TSR_FAMILY_DECODE;
@@ -322,18 +332,18 @@ static tsr_status kernel_info(tsr_context *c, int32_t index, tsr_kernel_info *in
   info->alignment = 1;
   info->q_dtypes = 1u << TSR_F32;
   info->kv_dtypes = 1u << TSR_F32 | 1u << TSR_Q8_0;
-  snprintf(info->summary, sizeof info->summary, "contexts=%d buffers=%d graphs=%d events=%d calls=%d", contexts, buffers,
-           graphs, events, calls);
+  snprintf(info->summary, sizeof info->summary, "contexts=%d buffers=%d graphs=%d events=%d calls=%d", contexts,
+           buffers, graphs, events, calls);
   return TSR_OK;
 }
 
-static int64_t elements(const tsr_tensor *t) {
+static int64_t elements(const tsr_tensor* t) {
   int64_t count = 1;
   for (int32_t i = 0; i < t->rank; i++) count *= t->shape[i];
   return count;
 }
 
-static tsr_status check(const tsr_tensor *t, const char *name) {
+static tsr_status check(const tsr_tensor* t, const char* name) {
   if (t && t->bytes && (uint64_t)elements(t) * 4 > t->bytes) {
     snprintf(error_text, sizeof error_text, "%s reaches beyond its %llu bytes", name, (unsigned long long)t->bytes);
     return TSR_INVALID_ARGUMENT;
@@ -341,7 +351,7 @@ static tsr_status check(const tsr_tensor *t, const char *name) {
   return TSR_OK;
 }
 
-static tsr_status supports(tsr_context *c, const tsr_attention_desc *desc) {
+static tsr_status supports(tsr_context* c, const tsr_attention_desc* desc) {
   (void)c;
   tsr_status status = check(desc->q, "q");
   if (status == TSR_OK) status = check(desc->out, "out");
@@ -349,7 +359,7 @@ static tsr_status supports(tsr_context *c, const tsr_attention_desc *desc) {
   return status;
 }
 
-static tsr_status explain(tsr_context *c, const tsr_attention_desc *desc, tsr_explanation *e) {
+static tsr_status explain(tsr_context* c, const tsr_attention_desc* desc, tsr_explanation* e) {
   tsr_status status = supports(c, desc);
   if (status != TSR_OK) return status;
   e->family = TSR_FAMILY_PREFILL;
@@ -361,8 +371,8 @@ static tsr_status explain(tsr_context *c, const tsr_attention_desc *desc, tsr_ex
   e->threads = desc->causal;
   e->workspace_bytes = (uint64_t)desc->present;
   snprintf(e->notes, sizeof e->notes, "align=%d window=%lld,%lld scale=%g max=%lld,%lld offset=%d lse=%d", desc->align,
-           (long long)desc->window_left, (long long)desc->window_right, (double)desc->scale, (long long)desc->max_seqlen_q,
-           (long long)desc->max_seqlen_k, desc->query_offset != NULL, desc->lse != NULL);
+           (long long)desc->window_left, (long long)desc->window_right, (double)desc->scale,
+           (long long)desc->max_seqlen_q, (long long)desc->max_seqlen_k, desc->query_offset != NULL, desc->lse != NULL);
   for (uint32_t i = 0; i < 3 && i < e->rejection_capacity; i++) {
     snprintf(e->rejections[i].kernel, TSR_NAME, "other%u", i);
     snprintf(e->rejections[i].reason, TSR_TEXT, "reason %u", i);
@@ -371,36 +381,41 @@ static tsr_status explain(tsr_context *c, const tsr_attention_desc *desc, tsr_ex
   return TSR_OK;
 }
 
-static tsr_status attention_workspace(tsr_context *c, const tsr_attention_desc *desc, uint64_t *bytes) {
+static tsr_status attention_workspace(tsr_context* c, const tsr_attention_desc* desc, uint64_t* bytes) {
   tsr_status status = supports(c, desc);
   if (status != TSR_OK) return status;
   *bytes = desc->kernel && !strncmp(desc->kernel, "workspace:", 10) ? strtoull(desc->kernel + 10, NULL, 10) : 0;
   return TSR_OK;
 }
 
-static tsr_status attention(tsr_context *c, tsr_stream *stream, const tsr_attention_desc *desc) {
+static tsr_status attention(tsr_context* c, tsr_stream* stream, const tsr_attention_desc* desc) {
   (void)stream;
   tsr_status status = supports(c, desc);
   if (status != TSR_OK) return status;
-  op o = {.kind = OP_ATTENTION, .dst = desc->out->data, .q = desc->q->data, .q_count = elements(desc->q),
-          .out_count = elements(desc->out), .workspace = desc->workspace, .workspace_bytes = desc->workspace_bytes,
+  op o = {.kind = OP_ATTENTION,
+          .dst = desc->out->data,
+          .q = desc->q->data,
+          .q_count = elements(desc->q),
+          .out_count = elements(desc->out),
+          .workspace = desc->workspace,
+          .workspace_bytes = desc->workspace_bytes,
           .cancel = desc->cancel};
   if (desc->kernel) snprintf(o.order, sizeof o.order, "%s", desc->kernel);
   return enqueue(c, &o);
 }
 
 /* Copies k to cache_k, and tells in v[0] what rope said. */
-static tsr_status kv_append(tsr_context *c, tsr_stream *stream, const tsr_append_desc *desc) {
+static tsr_status kv_append(tsr_context* c, tsr_stream* stream, const tsr_append_desc* desc) {
   (void)stream;
   if (desc->rope && desc->rope->theta <= 0) return failed(TSR_INVALID_ARGUMENT, "rope.theta must be > 0");
   op o = {.kind = OP_COPY, .dst = desc->cache_k->data, .src = desc->k->data, .bytes = (uint64_t)elements(desc->k) * 4};
   return enqueue(c, &o);
 }
 
-static tsr_status decode_workspace(tsr_context *c, const tsr_decode_desc *desc, uint64_t *bytes) {
+static tsr_status decode_workspace(tsr_context* c, const tsr_decode_desc* desc, uint64_t* bytes) {
   return attention_workspace(c, desc->attention, bytes);
 }
-static tsr_status decode(tsr_context *c, tsr_stream *stream, const tsr_decode_desc *desc) {
+static tsr_status decode(tsr_context* c, tsr_stream* stream, const tsr_decode_desc* desc) {
   if (desc->append) {
     tsr_status status = kv_append(c, stream, desc->append);
     if (status != TSR_OK) return status;
@@ -409,21 +424,21 @@ static tsr_status decode(tsr_context *c, tsr_stream *stream, const tsr_decode_de
 }
 
 /* Copies the last part. */
-static tsr_status merge(tsr_context *c, tsr_stream *stream, const tsr_merge_desc *desc) {
+static tsr_status merge(tsr_context* c, tsr_stream* stream, const tsr_merge_desc* desc) {
   (void)stream;
   if (desc->count < 1) return failed(TSR_INVALID_ARGUMENT, "nothing to merge");
-  const tsr_tensor *last = desc->outs[desc->count - 1];
+  const tsr_tensor* last = desc->outs[desc->count - 1];
   op o = {.kind = OP_COPY, .dst = desc->out->data, .src = last->data, .bytes = (uint64_t)elements(last) * 4};
   return enqueue(c, &o);
 }
 
-static tsr_status graph_begin(tsr_context *c, tsr_stream *stream) {
+static tsr_status graph_begin(tsr_context* c, tsr_stream* stream) {
   (void)stream;
   c->capturing = 1;
   c->captured_first = c->captured_last = NULL;
   return TSR_OK;
 }
-static tsr_status graph_end(tsr_context *c, tsr_stream *stream, tsr_graph **graph) {
+static tsr_status graph_end(tsr_context* c, tsr_stream* stream, tsr_graph** graph) {
   (void)stream;
   c->capturing = 0;
   *graph = malloc(sizeof **graph);
@@ -431,15 +446,15 @@ static tsr_status graph_end(tsr_context *c, tsr_stream *stream, tsr_graph **grap
   atomic_fetch_add(&graphs, 1);
   return TSR_OK;
 }
-static tsr_status graph_launch(tsr_context *c, tsr_graph *graph, tsr_stream *stream) {
+static tsr_status graph_launch(tsr_context* c, tsr_graph* graph, tsr_stream* stream) {
   (void)stream;
-  for (op *o = graph->first; o; o = o->next) {
+  for (op* o = graph->first; o; o = o->next) {
     tsr_status status = enqueue(c, o);
     if (status != TSR_OK) return status;
   }
   return TSR_OK;
 }
-static void graph_destroy(tsr_graph *graph) {
+static void graph_destroy(tsr_graph* graph) {
   for (op *o = graph->first, *next; o; o = next) {
     next = o->next;
     free(o);
@@ -455,7 +470,7 @@ __attribute__((destructor)) static void unloaded(void) {
 
 static const tsr_backend table = {
 #ifdef MOCK_SHORT
-    .struct_size = sizeof(tsr_backend) - sizeof(void *),
+    .struct_size = sizeof(tsr_backend) - sizeof(void*),
 #else
     .struct_size = sizeof(tsr_backend),
 #endif
@@ -508,7 +523,7 @@ static const tsr_backend table = {
 };
 
 #ifndef MOCK_NO_ENTRY
-TSR_EXPORT const tsr_backend *tsr_backend_entry(uint32_t version) {
+TSR_EXPORT const tsr_backend* tsr_backend_entry(uint32_t version) {
 #ifdef MOCK_ABI
   if (version != MOCK_ABI) return NULL;
 #elif defined(MOCK_SPEAKS_NOTHING)
