@@ -54,7 +54,7 @@ std::byte* address(const View& view, int64_t batch, int64_t row, int64_t head) {
 
 struct Token {
   int64_t batch;
-  int64_t row;  ///< in k, v and q
+  int64_t row;    ///< in k, v and q
   int64_t index;  ///< among the new tokens of its sequence
 };
 

@@ -9,8 +9,8 @@
 namespace tsr::cpu {
 
 struct Device {
-  std::string name;  ///< "AMD EPYC 7763"
-  std::string arch;  ///< "x86-64 avx2"
+  std::string name;     ///< "AMD EPYC 7763"
+  std::string arch;     ///< "x86-64 avx2"
   bool avx2 = false;    ///< and FMA and F16C, with the system's consent to use the registers
   bool avx512 = false;  ///< F, BW, VL and DQ, and all of the above
   bool neon = false;

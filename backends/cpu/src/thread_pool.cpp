@@ -34,10 +34,10 @@ struct ThreadPool::Loop {
   void* body;
   int64_t items;
   std::atomic<int64_t> next{0};
-  std::atomic<int> helpers{0};  ///< workers inside; grows only under the lock
-  std::exception_ptr failure{};  ///< under the lock
+  std::atomic<int> helpers{0};     ///< workers inside; grows only under the lock
+  std::exception_ptr failure{};    ///< under the lock
   std::condition_variable done{};  ///< the last helper has left
-  Loop* following = nullptr;  ///< in the list, under the lock
+  Loop* following = nullptr;       ///< in the list, under the lock
 };
 
 // Behind a pointer, because a forked child can't even destroy it: that would wait for threads it doesn't have.
@@ -45,7 +45,7 @@ struct ThreadPool::Shared {
   const pid_t process = getpid();
   std::mutex mutex;
   std::condition_variable wake;
-  Loop* loops = nullptr;  ///< under the lock
+  Loop* loops = nullptr;            ///< under the lock
   std::atomic<uint64_t> posted{0};  ///< counts loops, so that a worker can see a new one without the lock
   bool started = false;
   bool stopping = false;

@@ -12,8 +12,8 @@ constexpr int kRowBlock = 4;
 
 struct DecodeTiling {
   int64_t queries;  ///< of a work item
-  int64_t rows;  ///< queries * group
-  int64_t tiles;  ///< query tiles
+  int64_t rows;     ///< queries * group
+  int64_t tiles;    ///< query tiles
   int64_t splits;
   int64_t split_keys;  ///< keys of a split
 };
@@ -38,12 +38,12 @@ TSR_SIMD DecodeTiling decode_tiling(const Problem& p) {
 
 struct DecodeScratch {
   float* queries;  ///< [rows][tile_stride(dim)]
-  float* out;  ///< [rows][tile_stride(value_dim)], when there is one split
-  float* keys;  ///< [kDecodeTile][tile_stride(dim)]
-  float* values;  ///< [kDecodeTile][tile_stride(value_dim)]
-  float* scores;  ///< [rows][kDecodeTile]
+  float* out;      ///< [rows][tile_stride(value_dim)], when there is one split
+  float* keys;     ///< [kDecodeTile][tile_stride(dim)]
+  float* values;   ///< [kDecodeTile][tile_stride(value_dim)]
+  float* scores;   ///< [rows][kDecodeTile]
   float* maximum;  ///< [rows]
-  float* sum;  ///< [rows]
+  float* sum;      ///< [rows]
 };
 
 TSR_SIMD int64_t decode_scratch(const Problem& p, const DecodeTiling& t, std::byte* base, DecodeScratch* scratch) {

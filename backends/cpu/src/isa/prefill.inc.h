@@ -232,12 +232,12 @@ inline void panel_softmax(int64_t count, float* scores, PanelState& state, vf* r
 
 /// Where a thread keeps its tiles, carved out of the caller's workspace.
 struct PrefillScratch {
-  float* queries;  ///< [panels][dim][kPanel]
-  float* out;  ///< [panels][value_dim][kPanel]
-  float* keys;  ///< [kTileKeys][tile_stride(dim)]
-  float* values;  ///< [kTileKeys][tile_stride(value_dim)]
-  float* scores;  ///< [kTileKeys][kPanel]
-  float* row;  ///< [max(dim, value_dim)]
+  float* queries;   ///< [panels][dim][kPanel]
+  float* out;       ///< [panels][value_dim][kPanel]
+  float* keys;      ///< [kTileKeys][tile_stride(dim)]
+  float* values;    ///< [kTileKeys][tile_stride(value_dim)]
+  float* scores;    ///< [kTileKeys][kPanel]
+  float* row;       ///< [max(dim, value_dim)]
   uint8_t* hidden;  ///< [kTileKeys][kPanel]
   Panel* panels;
   PanelState* states;

@@ -104,9 +104,9 @@ typedef struct tsr_tensor {
 /** How queries line up with keys when there is no explicit offset. */
 typedef int32_t tsr_align;
 enum {
-  TSR_ALIGN_DEFAULT = 0, /**< bottom-right */
+  TSR_ALIGN_DEFAULT = 0,      /**< bottom-right */
   TSR_ALIGN_BOTTOM_RIGHT = 1, /**< offset = Sk_b - Sq_b: the last query sees the last key */
-  TSR_ALIGN_TOP_LEFT = 2 /**< offset = 0 (PyTorch's is_causal) */
+  TSR_ALIGN_TOP_LEFT = 2      /**< offset = 0 (PyTorch's is_causal) */
 };
 
 /** Which optional scalars of ::tsr_attention_desc are given. */

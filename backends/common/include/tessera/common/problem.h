@@ -35,8 +35,8 @@ struct Problem {
   int64_t group = 0;  ///< heads / kv_heads
   int64_t dim = 0;
   int64_t value_dim = 0;
-  int64_t query_rows = 0;  ///< rows of q's row dimension: Sq padded, T packed
-  int64_t key_rows = 0;    ///< rows of k's row dimension: Sk, T; paged: page_size
+  int64_t query_rows = 0;   ///< rows of q's row dimension: Sq padded, T packed
+  int64_t key_rows = 0;     ///< rows of k's row dimension: Sk, T; paged: page_size
   int64_t max_queries = 0;  ///< upper bound of any sequence's query count, from shapes alone
   int64_t max_keys = 0;     ///< upper bound of any sequence's key count, from shapes alone (capacity)
 
