@@ -179,7 +179,9 @@ describe("descriptors that reach too far are refused before anything runs", () =
   it("a resizable array", async () => {
     const Resizable = ArrayBuffer as unknown as new (bytes: number, options: object) => ArrayBuffer;
     const data = new Float32Array(new Resizable(16, { maxByteLength: 64 }));
-    await expect(context.attention(wrong({ data }))).rejects.toMatchObject({ message: /resizable/ });
+    await expect(context.attention(wrong({ data }))).rejects.toMatchObject({
+      message: expect.stringContaining("resizable"),
+    });
   });
   it("every kind of view, at its own offset", async () => {
     const whole = new Float32Array([9, 9, 1, 2, 3, 4]).buffer;
