@@ -282,8 +282,8 @@ export const mutations = [
     name: "v-with-k-strides",
     breaks: "V is read with K's strides (FlagAttention #45)",
     file: check,
-    find: "  p.v = view(t.v, kb, kr, kr + 1);\n",
-    replace: "  p.v = view(t.v, kb, kr, kr + 1);\n  p.v.row_stride = p.k.row_stride;\n",
+    find: "  p->v = view(t.v, kb, kr, kr + 1);\n",
+    replace: "  p->v = view(t.v, kb, kr, kr + 1);\n  p->v.row_stride = p->k.row_stride;\n",
     cases: "^dim/",
   },
   {
