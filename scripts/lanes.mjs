@@ -38,6 +38,7 @@ export const lanes = [
     command: ["node", "node_modules/@biomejs/biome/bin/biome", "ci", "--colors=off", "."],
     counts: "exit",
   },
+  { name: "knip", command: ["node", "node_modules/knip/bin/knip.js", "--no-progress"], counts: "exit" },
   { name: "clang-format", command: ["node", "scripts/clang-format.mjs"] },
   { name: "typecheck", command: ["node", "scripts/typecheck.mjs"] },
   { name: "native", command: ["node", "scripts/ctest.mjs", "release"] },

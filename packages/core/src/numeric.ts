@@ -91,5 +91,3 @@ export function f8Table(): Float32Array {
 export const fromF16 = (bits: number): number => f16Table()[bits]!;
 /** The float32 value of a bfloat16's bits. */
 export const fromBF16 = (bits: number): number => bf16Table()[bits]!;
-/** The float32 value of an e4m3fn's bits. */
-export const fromF8 = (bits: number): number => f8Table()[bits]!;
