@@ -44,7 +44,6 @@ export const lanes = [
   { name: "native", command: ["node", "scripts/ctest.mjs", "release"] },
   ...suites.map((folder) => ({ name: folder.split("/")[1], command: ["node", "scripts/vitest.mjs", folder] })),
   { name: "mutation", command: ["node", "tests/mutation/run.mjs"] },
-  { name: "mutation", command: ["node", "tests/mutation/run.mjs"] },
 
   { name: "native-asan", command: ["node", "scripts/ctest.mjs", "asan"], long: true, ci: true, minutes: 15 },
   { name: "native-tsan", command: ["node", "scripts/ctest.mjs", "tsan"], long: true, ci: true, minutes: 15 },
@@ -56,7 +55,6 @@ export const lanes = [
     minutes: 15,
     needs: ["aarch64-linux-gnu-g++", "qemu-aarch64-static"],
   },
-  { name: "mutation-all", command: ["node", "tests/mutation/run.mjs", "--all"], long: true, ci: true, minutes: 30 },
   { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 15 },
   ...suites.filter(hasLongTests).map((folder) => ({
     name: `${folder.split("/")[1]}-long`,
