@@ -1,5 +1,6 @@
 /* Objects: made and destroyed a thousand times with no memory lost, refused when they make no sense, NULL tolerated. */
 #define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -159,6 +160,15 @@ static void nulls(void) {
   CHECK(backend->probe(NULL) == TSR_INVALID_ARGUMENT, "into nothing");
 }
 
+static int busy;
+static tsr_context* shared_context;
+
+static void* keep_busy(void* argument) {
+  job* j = argument;
+  while (__atomic_load_n(&busy, __ATOMIC_RELAXED)) run_attention(backend, shared_context, j->desc);
+  return NULL;
+}
+
 /* A child of a process whose threads run: it has none of them, and still works and ends. And a process may end while its
  * threads are busy or asleep, with no context destroyed. */
 static void forks_and_exits(tsr_context* context) {
@@ -176,6 +186,32 @@ static void forks_and_exits(tsr_context* context) {
   int state = 0;
   waitpid(child, &state, 0);
   CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 7, "the child's state is %#x", state);
+  /* Forked in the middle of other threads' work: whatever lock is held at that moment stays held in the child. */
+  job other;
+  job_init(&other, (problem){1, 64, 64, 4, 2, 16, 1}, 2);
+  shared_context = context;
+  __atomic_store_n(&busy, 1, __ATOMIC_RELAXED);
+  pthread_t threads[2];
+  for (int i = 0; i < 2; ++i) pthread_create(&threads[i], NULL, keep_busy, i ? &other : &j);
+  int stuck = 0;
+  for (int round = 0; round < 40; ++round) {
+    const pid_t forked = fork();
+    if (forked == 0) {
+      alarm(20);
+      tsr_attention_desc desc = other.desc;
+      float out[64 * 4 * 16], lse[64 * 4];
+      tsr_tensor tout = other.tout, tlse = other.tlse;
+      tout.data = out, tlse.data = lse, desc.out = &tout, desc.lse = &tlse;
+      _exit(run_attention(backend, context, desc) == TSR_OK ? 7 : 1);
+    }
+    waitpid(forked, &state, 0);
+    stuck += !(WIFEXITED(state) && WEXITSTATUS(state) == 7);
+    if (stuck) break;
+  }
+  CHECK(stuck == 0, "a child forked in the middle of work is stuck: %#x", state);
+  __atomic_store_n(&busy, 0, __ATOMIC_RELAXED);
+  for (int i = 0; i < 2; ++i) pthread_join(threads[i], NULL);
+  job_free(&other);
   const pid_t leaver = fork();
   if (leaver == 0) {
     static tsr_context* own; /* static: a leak checker still reaches it */
