@@ -64,7 +64,8 @@ TSR_SIMD int64_t decode_scratch(const Problem& p, const DecodeTiling& t, std::by
 TSR_SIMD int64_t partial_stride(const Problem& p) { return tile_stride(p.value_dim) + 16; }
 
 template <int R>
-TSR_SIMD void dot_rows(const float* queries, int64_t query_stride, const float* key, int64_t dim, float* scores) {
+TSR_SIMD void dot_rows(const float* queries, int64_t query_stride, const float* key, int64_t dim, float scale,
+                       float* scores) {
   vf acc[R] = {};
   float rest[R] = {};
   int64_t d = 0;
@@ -76,7 +77,7 @@ TSR_SIMD void dot_rows(const float* queries, int64_t query_stride, const float* 
   for (; d < dim; d++) {
     for (int r = 0; r < R; r++) rest[r] += queries[r * query_stride + d] * key[d];
   }
-  for (int r = 0; r < R; r++) scores[r * kDecodeTile] = sum_lanes(acc[r]) + rest[r];
+  for (int r = 0; r < R; r++) scores[r * kDecodeTile] = (sum_lanes(acc[r]) + rest[r]) * scale;
 }
 
 /// out[r][:] = out[r][:] * rescale[r] + sum over keys of weights[r][key] * values[key][:].
@@ -185,18 +186,19 @@ inline void decode_tile(const Problem& p, const Sequence& s, int64_t b, int64_t 
   const int64_t key_stride = tile_stride(p.dim);
   const int64_t value_stride = tile_stride(p.value_dim);
   const int64_t count = keys.size();
+  const float factor = score_factor(p);
   load_tile(p, p.k, s, b, kv_head, keys, p.dim, p.k_scale, scratch.keys, key_stride);
   const bool special = load_tile(p, p.v, s, b, kv_head, keys, p.value_dim, p.v_scale, scratch.values, value_stride);
   int64_t row = 0;
   for (; row + kRowBlock <= rows; row += kRowBlock) {
     for (int64_t j = 0; j < count; j++) {
       dot_rows<kRowBlock>(scratch.queries + row * key_stride, key_stride, scratch.keys + j * key_stride, p.dim,
-                          scratch.scores + row * kDecodeTile + j);
+                          factor, scratch.scores + row * kDecodeTile + j);
     }
   }
   for (; row < rows; row++) {
     for (int64_t j = 0; j < count; j++) {
-      dot_rows<1>(scratch.queries + row * key_stride, key_stride, scratch.keys + j * key_stride, p.dim,
+      dot_rows<1>(scratch.queries + row * key_stride, key_stride, scratch.keys + j * key_stride, p.dim, factor,
                   scratch.scores + row * kDecodeTile + j);
     }
   }
@@ -246,7 +248,6 @@ inline void decode_item(const Problem& p, const DecodeItem& item, const DecodeTi
   }
   if (queries.empty()) return;
 
-  const float factor = p.plain_score() ? static_cast<float>(static_cast<double>(p.scale) / kLn2) : p.scale;
   const int64_t rows = queries.size() * p.group;
   const int64_t value_stride = tile_stride(p.value_dim);
   for (int64_t row = 0; row < rows; row++) {
@@ -255,7 +256,6 @@ inline void decode_item(const Problem& p, const DecodeItem& item, const DecodeTi
         p.q.dtype,
         element(p.q, query_offset(p.q, s, b, queries.begin + row / p.group, item.kv_head * p.group + row % p.group)),
         p.dim, 1.0f, q);
-    for (int64_t d = 0; d < p.dim; d++) q[d] *= factor;
     scratch.maximum[row] = -kInf;
     scratch.sum[row] = 0;
     for (int64_t d = 0; d < p.value_dim; d++) scratch.out[row * value_stride + d] = 0;

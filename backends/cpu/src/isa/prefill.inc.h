@@ -14,13 +14,16 @@ constexpr int kBlock = TSR_BLOCK;
 constexpr int kTargetRows = TSR_TARGET_ROWS;
 constexpr int64_t kTileKeys = 128;
 
-/// Dimensions that are summed in one chain: in a longer one, products of one sign (or equal ones) drift past the bound of
-/// docs/semantics.md, "Numbers". A multiple of it costs one addition to memory each.
+/// Dimensions, or keys, that are summed in one chain: in a longer one, products of one sign (or equal ones) drift past the
+/// bound of docs/semantics.md, "Numbers". A multiple of it costs one addition to memory each.
 constexpr int64_t kChain = 64;
 
-/// scores[m][row] = sum over d of keys[m][d] * queries[d][row], for M keys.
+/// scores[m][row] = scale * sum over d of keys[m][d] * queries[d][row], for M keys. Scaled here and not in Q: products of
+/// short mantissas (fp16 input) stay exact for longer.
 template <int M>
-TSR_SIMD void score_block(const float* queries, const float* keys, int64_t stride, int64_t dim, float* scores) {
+TSR_SIMD void score_block(const float* queries, const float* keys, int64_t stride, int64_t dim, float scale,
+                          float* scores) {
+  const vf factor = splat(scale);
   for (int64_t begin = 0; begin < dim; begin += kChain) {
     const int64_t end = begin + kChain < dim ? begin + kChain : dim;
     vf acc[M][TSR_PANEL_VECTORS] = {};
@@ -40,46 +43,49 @@ TSR_SIMD void score_block(const float* queries, const float* keys, int64_t strid
 #pragma GCC unroll 8
       for (int v = 0; v < TSR_PANEL_VECTORS; v++) {
         float* at = scores + m * kPanel + v * TSR_VL;
-        store(at, begin == 0 ? acc[m][v] : load(at) + acc[m][v]);
+        store(at, begin == 0 ? acc[m][v] * factor : fma(acc[m][v], factor, load(at)));
       }
     }
   }
 }
 
 /// out[m][row] = out[m][row] * rescale[row] + sum over keys of values[key][m] * weights[key][row], for M dimensions.
-/// The sum of a tile starts from zero, so rounding grows with the tile and not with the whole sequence.
+/// Each chain of keys starts from zero, so rounding grows with the chain and not with the whole sequence.
 template <int M>
 TSR_SIMD void value_block(const float* weights, const float* values, int64_t stride, int64_t keys, const vf* rescale,
                           float* out) {
-  vf acc[M][TSR_PANEL_VECTORS] = {};
-  for (int64_t j = 0; j < keys; j++) {
-    vf w[TSR_PANEL_VECTORS];
+  for (int64_t begin = 0; begin < keys; begin += kChain) {
+    const int64_t end = begin + kChain < keys ? begin + kChain : keys;
+    vf acc[M][TSR_PANEL_VECTORS] = {};
+    for (int64_t j = begin; j < end; j++) {
+      vf w[TSR_PANEL_VECTORS];
 #pragma GCC unroll 8
-    for (int v = 0; v < TSR_PANEL_VECTORS; v++) w[v] = load(weights + j * kPanel + v * TSR_VL);
+      for (int v = 0; v < TSR_PANEL_VECTORS; v++) w[v] = load(weights + j * kPanel + v * TSR_VL);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; m++) {
+        const vf x = splat(values[j * stride + m]);
+#pragma GCC unroll 8
+        for (int v = 0; v < TSR_PANEL_VECTORS; v++) acc[m][v] = fma(x, w[v], acc[m][v]);
+      }
+    }
 #pragma GCC unroll 16
     for (int m = 0; m < M; m++) {
-      const vf x = splat(values[j * stride + m]);
 #pragma GCC unroll 8
-      for (int v = 0; v < TSR_PANEL_VECTORS; v++) acc[m][v] = fma(x, w[v], acc[m][v]);
-    }
-  }
-#pragma GCC unroll 16
-  for (int m = 0; m < M; m++) {
-#pragma GCC unroll 8
-    for (int v = 0; v < TSR_PANEL_VECTORS; v++) {
-      float* at = out + m * kPanel + v * TSR_VL;
-      store(at, fma(load(at), rescale[v], acc[m][v]));
+      for (int v = 0; v < TSR_PANEL_VECTORS; v++) {
+        float* at = out + m * kPanel + v * TSR_VL;
+        store(at, begin == 0 ? fma(load(at), rescale[v], acc[m][v]) : load(at) + acc[m][v]);
+      }
     }
   }
 }
 
 [[gnu::noinline]] void panel_scores(const float* queries, const float* keys, int64_t stride, int64_t dim, int64_t count,
-                                    float* scores) {
+                                    float scale, float* scores) {
   int64_t j = 0;
   for (; j + kBlock <= count; j += kBlock) {
-    score_block<kBlock>(queries, keys + j * stride, stride, dim, scores + j * kPanel);
+    score_block<kBlock>(queries, keys + j * stride, stride, dim, scale, scores + j * kPanel);
   }
-  for (; j < count; j++) score_block<1>(queries, keys + j * stride, stride, dim, scores + j * kPanel);
+  for (; j < count; j++) score_block<1>(queries, keys + j * stride, stride, dim, scale, scores + j * kPanel);
 }
 
 [[gnu::noinline]] void panel_values(const float* weights, const float* values, int64_t stride, int64_t keys,
@@ -274,10 +280,9 @@ inline int64_t prefill_scratch(const Problem& p, const PrefillTiling& tiling, st
   return carve.used;
 }
 
-/// Transposes the item's queries into panels, scaled, and resets the panels' state.
+/// Transposes the item's queries into panels and resets the panels' state.
 inline void prefill_begin(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span queries, int64_t panels,
                           const PrefillScratch& scratch) {
-  const float factor = p.plain_score() ? static_cast<float>(static_cast<double>(p.scale) / kLn2) : p.scale;
   const int64_t rows = queries.size() * p.group;
   for (int64_t n = 0; n < panels; n++) {
     Panel& panel = scratch.panels[n];
@@ -294,7 +299,7 @@ inline void prefill_begin(const Problem& p, const Sequence& s, int64_t b, int64_
       if (lane < panel.rows) {
         convert_row(p.q.dtype, element(p.q, query_offset(p.q, s, b, panel.query[lane], panel.head[lane])), p.dim, 1.0f,
                     scratch.row);
-        for (int64_t d = 0; d < p.dim; d++) column[d * kPanel] = scratch.row[d] * factor;
+        for (int64_t d = 0; d < p.dim; d++) column[d * kPanel] = scratch.row[d];
       } else {
         for (int64_t d = 0; d < p.dim; d++) column[d * kPanel] = 0;
       }
@@ -328,7 +333,7 @@ inline void prefill_panel(const Problem& p, const Sequence& s, int64_t b, Span k
   const int64_t value_stride = tile_stride(p.value_dim);
   const int64_t count = keys.size();
   panel_scores(scratch.queries + n * p.dim * kPanel, scratch.keys + (keys.begin - tile_begin) * key_stride, key_stride,
-               p.dim, count, scratch.scores);
+               p.dim, count, score_factor(p), scratch.scores);
   if (!p.plain_score()) panel_options(p, b, panel, keys, scratch.scores);
   if (s.visibility.tile(panel.queries, keys) != Tile::kFull) {
     panel_structure(s.visibility, panel, keys, scratch.scores);

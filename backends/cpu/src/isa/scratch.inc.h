@@ -21,3 +21,8 @@ TSR_SIMD float add_bias(float score, float bias) {
   if (bias > TSR_BIAS_LIMIT && bias != kInf) bias = TSR_BIAS_LIMIT;
   return score + bias;
 }
+
+/// What q.k is multiplied by: into base 2 at once if nothing comes between scale and softmax.
+TSR_SIMD float score_factor(const Problem& p) {
+  return p.plain_score() ? static_cast<float>(static_cast<double>(p.scale) / kLn2) : p.scale;
+}
