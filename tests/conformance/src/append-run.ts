@@ -227,7 +227,7 @@ async function runOnce(c: AppendCase, layout: LayoutName, cell: Cell): Promise<v
     const kScale = scaleOf(c.types.k === "f8_e4m3", 0.25);
     const vScale = scaleOf(c.types.v === "f8_e4m3", 0.5);
     const shared = {
-      ...(cache.table && { pageTable: placement.plain(cache.table) }),
+      ...(cache.table && { pageTable: placement.table(cache.table) }),
       ...(kScale && { kScale: placement.plain(kScale) }),
       ...(vScale && { vScale: placement.plain(vScale) }),
     };

@@ -33,7 +33,6 @@ const small = [
   ["seqLensK", "seqLensK"],
   ["cuSeqLensQ", "cuSeqLensQ"],
   ["cuSeqLensK", "cuSeqLensK"],
-  ["pageTable", "pageTable"],
   ["kScale", "kScale"],
   ["vScale", "vScale"],
 ] as const;
@@ -48,7 +47,8 @@ export function describeProblem(
   const inputs = placement.tensors({ q, k, v, ...(bias && { bias }), ...(mask && { mask }) });
   if (!inputs) return null;
   const rest: Record<string, unknown> = {};
-  for (const [from, to] of small) if (problem[from]) rest[to] = placement.plain(problem[from] as HostTensor);
+  for (const [from, to] of small) if (problem[from]) rest[to] = placement.plain(problem[from]);
+  if (problem.pageTable) rest.pageTable = placement.table(problem.pageTable);
   return { ...inputs, ...rest, ...optionsOf(c), ...outputs(c, problem, placement) } as AttentionDesc;
 }
 

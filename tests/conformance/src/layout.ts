@@ -220,7 +220,13 @@ export class Placement {
     return out as { [K in keyof T]: TensorDesc };
   }
 
-  /** A small contiguous tensor (lengths, slopes, page tables): always plain. */
+  /** A page table: a slice of a wider one in the sliced layout. */
+  table(tensor: HostTensor): TensorDesc {
+    if (this.#layout !== "sliced") return this.plain(tensor);
+    return this.#place(tensor, [(tensor.shape[1] as number) + 3, 1], 5);
+  }
+
+  /** A small contiguous tensor (lengths, slopes): always plain. */
   plain(tensor: HostTensor): TensorDesc {
     return this.#place(tensor, contiguousStrides(tensor.shape), 0);
   }
