@@ -32,7 +32,17 @@ export function mock(...flags: string[]): string {
   if (existsSync(file)) return file;
   replace(file, (temporary) => {
     const compiler = process.env.CC ?? "cc";
-    const args = [...flags, "-std=c11", "-O1", "-g", "-shared", "-fPIC", "-pthread", `-I${join(root, "include")}`];
+    const args = [
+      ...flags,
+      "-std=c11",
+      "-O1",
+      "-g",
+      "-shared",
+      "-fPIC",
+      "-fvisibility=hidden",
+      "-pthread",
+      `-I${join(root, "include")}`,
+    ];
     const files = sources.filter((name) => name.endsWith(".c")).map((name) => join(mockFolder, name));
     const { status, stderr, error } = spawnSync(compiler, [...args, ...files, "-o", temporary], { encoding: "utf8" });
     if (status !== 0) throw new Error(`the mock back end doesn't compile: ${error?.message ?? stderr}`);
