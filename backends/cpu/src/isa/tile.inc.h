@@ -174,4 +174,6 @@ TSR_SIMD int64_t rows_to_write(const Problem& p, const Sequence& s) {
   return p.packed_q ? s.query_count : p.query_rows;
 }
 
-TSR_SIMD bool cancelled(const Problem& p) { return p.cancel != nullptr && *p.cancel != 0; }
+TSR_SIMD bool cancelled(const Problem& p) {
+  return p.cancel != nullptr && __atomic_load_n(p.cancel, __ATOMIC_RELAXED) != 0;
+}
