@@ -44,7 +44,7 @@ interface Given {
 
 /**
  * Gives a checked call its results and runs it. Everything up to the back end's own call happens before this returns,
- * so calls are enqueued in the order in which they are made.
+ * so calls are enqueued in the order in which they are made. What is wrong before that is thrown, not rejected.
  */
 export function launch(
   core: EngineCore,
@@ -53,7 +53,7 @@ export function launch(
   run: (desc: AttentionDesc, staging: Staging) => Promise<void>,
 ): Promise<Results> {
   const { desc, signal } = checked;
-  if (signal?.aborted) return Promise.reject(signal.reason);
+  if (signal?.aborted) throw signal.reason;
   checkKernelName(core, desc.kernel);
   const staging = new Staging(core);
   let tensors: Tensor[] | undefined;

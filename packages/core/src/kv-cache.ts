@@ -7,6 +7,7 @@ import { type CheckedTokens, checkAppend } from "./check-append.js";
 import { swapHeads, swapped } from "./check-attention.js";
 import type { CacheDType, FloatDType } from "./dtype.js";
 import type { EngineCore } from "./engine-core.js";
+import { TesseraError } from "./error.js";
 import type { HostTensor } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
 import { int32, perHead } from "./operands.js";
@@ -291,8 +292,12 @@ export class KvCache {
     if (this.#disposed) throw invalid("the cache was disposed");
     if (this.#broken !== undefined) {
       const why = this.#broken instanceof Error ? this.#broken.message : String(this.#broken);
-      throw invalid(
-        `the cache lost an append that later calls built on (${why}); truncate is not enough, make another`,
+      throw new TesseraError(
+        "device-error",
+        `the cache lost an append that later calls built on (${why}); make another`,
+        {
+          cause: this.#broken,
+        },
       );
     }
     this.owner.alive();

@@ -1,12 +1,15 @@
 import { afterAll, describe, expect, it } from "vitest";
-import type { BackendBuffer } from "../src/backend.js";
+import type { Backend, BackendBuffer, TensorDesc } from "../src/backend.js";
 import { decode, encode } from "../src/codec.js";
 import type { CacheDType } from "../src/dtype.js";
+import { TesseraError } from "../src/error.js";
 import type { HostKv, HostTensor } from "../src/host-tensor.js";
 import type { KvCache } from "../src/kv-cache.js";
+import { openEngineIn } from "../src/open-engine.js";
 import { oracle } from "../src/oracle.js";
+import { referenceBackend } from "../src/reference/index.js";
 import { checkAgainstOracle } from "../src/tolerance.js";
-import { random, reference, tensor } from "./support.js";
+import { random, reference, tensor, worldOf } from "./support.js";
 
 const next = random(99);
 const engine = await reference();
@@ -277,6 +280,90 @@ describe("what doesn't fit", () => {
     await expect(engine.decode({ q, cache, seqLensK: [1, 1] } as never)).rejects.toThrow(
       /decode has no option "seqLensK"/,
     );
+  });
+});
+
+describe("a back end that fails", () => {
+  const failing = async (name: "append" | "decode") => {
+    let fail = true;
+    const open: Backend["open"] = (options) => {
+      const context = referenceBackend.open(options);
+      const real = context[name].bind(context) as (...args: unknown[]) => Promise<void>;
+      const boom = new TesseraError("device-error", "boom");
+      return Object.assign(context, { [name]: (...args: unknown[]) => (fail ? Promise.reject(boom) : real(...args)) });
+    };
+    const engine = await openEngineIn(worldOf({ reference: { ...referenceBackend, open } }));
+    const x = tensor([1, 2, 1, 4], next);
+    const cache = engine.kvCache({ batch: 1, kvHeads: 1, headDim: 4, capacity: 8, dtype: "f32", pageSize: 2 });
+    const act = (): Promise<unknown> =>
+      name === "append" ? cache.append({ k: x, v: x }) : engine.decode({ q: x, cache, k: x, v: x });
+    return {
+      cache,
+      act,
+      mend: () => {
+        fail = false;
+      },
+    };
+  };
+
+  it.each(["append", "decode"] as const)("in %s takes the append back", async (name) => {
+    const { cache, act, mend } = await failing(name);
+    await expect(act()).rejects.toThrow("boom");
+    expect([...cache.lengths]).toEqual([0]);
+    expect(cache.freePages).toBe(4);
+    mend();
+    await act();
+    expect([...cache.lengths]).toEqual([2]);
+  });
+
+  it("under calls that build on it breaks the cache, and says so", async () => {
+    const { cache, act } = await failing("append");
+    const calls = await Promise.allSettled([act(), act()]);
+    expect(calls.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+    await expect(act()).rejects.toMatchObject({
+      code: "device-error",
+      message: expect.stringMatching(/lost an append.*boom/),
+    });
+    expect(() => cache.dispose()).not.toThrow();
+  });
+
+  it("an aborted decode takes nothing from the one after it", async () => {
+    using cache = engine.kvCache({ batch: 1, kvHeads: 1, headDim: 4, capacity: 8, dtype: "f32", pageSize: 2 });
+    const x = tensor([1, 2, 1, 4], next);
+    const aborted = engine.decode({ q: x, cache, k: x, v: x, signal: AbortSignal.abort("no") });
+    const good = engine.decode({ q: x, cache, k: x, v: x });
+    await expect(aborted).rejects.toBe("no");
+    const { out } = await good;
+    expect([...cache.lengths]).toEqual([2]);
+    expect(cache.freePages).toBe(3);
+    expect(checkAgainstOracle({ options: { q: x, k: x, v: x }, out: out as HostTensor }).ok).toBe(true);
+  });
+
+  it("the reference checks lengths and pages before it writes", async () => {
+    const context = referenceBackend.open({ device: 0 });
+    const desc = (data: Float32Array | Int32Array, shape: number[]): TensorDesc => {
+      const strides = shape.map((_, i) => shape.slice(i + 1).reduce((n, x) => n * x, 1));
+      return { data, byteOffset: 0, dtype: data instanceof Int32Array ? "i32" : "f32", shape, strides };
+    };
+    const cache = new Float32Array(8);
+    const token = desc(Float32Array.of(1, 2), [2, 1, 1, 1]);
+    const append = (lengths: number[], table?: number[]) =>
+      context.append({
+        k: token,
+        v: token,
+        cacheK: desc(cache, table ? [4, 2, 1, 1] : [2, 4, 1, 1]),
+        cacheV: desc(cache, table ? [4, 2, 1, 1] : [2, 4, 1, 1]),
+        lengths: desc(Int32Array.from(lengths), [2]),
+        ...(table && { pageTable: desc(Int32Array.from(table), [2, 2]) }),
+      });
+    await expect(append([0, 4])).rejects.toThrow(
+      /lengths\[1\] is 4 and 1 tokens are new; allowed: up to the capacity of 4/,
+    );
+    await expect(append([0, -1])).rejects.toThrow(/lengths\[1\] is -1/);
+    await expect(append([0, 2], [0, 1, 2, 4])).rejects.toThrow(/pageTable\[1\]\[1\] is 4; allowed: 0 to 3/);
+    expect([...cache]).toEqual(new Array(8).fill(0));
+    await append([0, 2], [0, 9, 2, 3]);
+    expect([...cache]).toEqual([1, 0, 0, 0, 0, 0, 2, 0]);
   });
 });
 

@@ -151,6 +151,18 @@ describe("tolerances", () => {
     expect(checkAgainstOracle({ options: f, out: off }).ok).toBe(false);
   });
 
+  it("A is the largest sum of magnitudes over visible pairs, scaled", () => {
+    const q = f32([3, 4], [1, 1, 1, 2]);
+    const k = f32([1, -1, 100, 100], [1, 2, 1, 2]);
+    const v = f32([-5, 9], [1, 2, 1, 1]);
+    const options = { q, k, v, scale: -0.5, mask: [true, false] };
+    const check = checkAgainstOracle({ options, out: [-5] });
+    expect(check).toMatchObject({ ok: true, magnitude: 3.5, largestValue: 5 });
+    expect(check.bound).toBeCloseTo(1e-5, 12);
+    const far = checkAgainstOracle({ options: { ...options, scale: -8 }, out: [-5] });
+    expect(far.bound).toBeCloseTo(2e-6 * 5 * 7, 12);
+  });
+
   it("NaN agrees with NaN only, an infinity with itself only", () => {
     const q = f32([1], [1, 1, 1, 1]);
     const options = { q, k: q, v: f32([Number.NaN], [1, 1, 1, 1]) };
