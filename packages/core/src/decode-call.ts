@@ -1,11 +1,13 @@
 /** The verb `decode`: attention over a cache, in one call with the append of new tokens if there are any. */
+
+import { rotatedQueries, stagedAppend } from "./append-parts.js";
 import { applyTuning, launch } from "./attention-call.js";
 import type { CheckedTokens } from "./check-append.js";
 import { type CheckedAttention, checkAttention, decodeAttentionNames } from "./check-attention.js";
 import type { EngineCore } from "./engine-core.js";
 import { describe } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
-import { KvCache, type PreparedAppend, rotatedQueries, stagedAppend } from "./kv-cache.js";
+import { KvCache, type PreparedAppend } from "./kv-cache.js";
 import { checkNames } from "./option-names.js";
 import { Staging } from "./staging.js";
 import { isTensor } from "./tensor-brand.js";

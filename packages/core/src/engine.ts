@@ -11,11 +11,12 @@ import type {
 import type { Backend, DeviceInfo, Explanation, KernelInfo, Support } from "./backend.js";
 import type { DecodeOptions, KvCacheOptions } from "./cache-options.js";
 import { captureCall, type Graph } from "./capture-call.js";
+import { createCache } from "./create-cache.js";
 import { decodeCall } from "./decode-call.js";
 import type { DType } from "./dtype.js";
 import { EngineCore } from "./engine-core.js";
 import type { Float16ArrayLike, HostData } from "./host-tensor.js";
-import { createCache, type KvCache } from "./kv-cache.js";
+import type { KvCache } from "./kv-cache.js";
 import { mergeCall } from "./merge-call.js";
 import type { Selection } from "./select-backend.js";
 import { createTensor, type Tensor, type TensorOptions } from "./tensor.js";

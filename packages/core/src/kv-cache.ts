@@ -1,20 +1,18 @@
 /** Keys and values of sequences that grow, in device memory. */
+import { floats, ints, rotatedQueries, stagedAppend } from "./append-parts.js";
 import type { DTypeOf, HostResult, Operand } from "./attention-options.js";
 import type { AppendDesc, TensorDesc } from "./backend.js";
-import { type AppendOptions, type CacheShape, checkCacheOptions, type KvCacheOptions } from "./cache-options.js";
-import { CacheState, type Reservation } from "./cache-state.js";
+import type { AppendOptions, CacheShape } from "./cache-options.js";
+import type { CacheState, Reservation } from "./cache-state.js";
 import { type CheckedTokens, checkAppend } from "./check-append.js";
-import { swapHeads, swapped } from "./check-attention.js";
-import type { CacheDType, FloatDType } from "./dtype.js";
+import type { CacheDType } from "./dtype.js";
 import type { EngineCore } from "./engine-core.js";
 import { TesseraError } from "./error.js";
 import type { HostTensor } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
-import { int32, perHead } from "./operands.js";
-import { newHostArray, Staging } from "./staging.js";
-import { contiguousStrides } from "./strides.js";
-import { allocateTensor, type Tensor } from "./tensor.js";
-import { isTensor } from "./tensor-brand.js";
+import { int32 } from "./operands.js";
+import { Staging } from "./staging.js";
+import type { Tensor } from "./tensor.js";
 
 /** What `append` gives: the rotated q if one was given. */
 export interface AppendResult<Q extends Operand> {
@@ -303,52 +301,4 @@ export class KvCache {
     this.owner.alive();
     return this.#state.shape;
   }
-}
-
-/** Host arrays of an append where the device can read them. */
-export function stagedAppend(desc: AppendDesc, staging: Staging): AppendDesc {
-  const staged = staging.inputs(desc);
-  const positions = desc.rope?.positions;
-  return positions ? { ...staged, rope: { ...desc.rope!, positions: staging.input(positions) } } : staged;
-}
-
-/** Memory for a rotated q, on the host if q is. */
-export function rotatedQueries(core: EngineCore, q: unknown, tokens: CheckedTokens, staging: Staging) {
-  const dtype = tokens.q!.dtype as FloatDType;
-  const shape = tokens.bhsd ? swapped(tokens.q!.shape) : tokens.q!.shape;
-  const turned = (desc: TensorDesc) => (tokens.bhsd ? swapHeads(desc) : desc);
-  if (isTensor(q)) {
-    const tensor = allocateTensor(core, dtype, shape);
-    return { desc: turned(tensor.desc), result: tensor as unknown, dispose: () => tensor.dispose() };
-  }
-  const data = newHostArray(dtype, shape);
-  const desc = staging.output({ data, byteOffset: 0, dtype, shape, strides: contiguousStrides(shape) });
-  return { desc: turned(desc), result: { data, dtype, shape } as unknown, dispose: () => {} };
-}
-
-function ints(data: Int32Array): TensorDesc {
-  return { data, byteOffset: 0, dtype: "i32", shape: [data.length], strides: [1] };
-}
-
-function floats(data: Float32Array): TensorDesc {
-  return { data, byteOffset: 0, dtype: "f32", shape: [data.length], strides: [1] };
-}
-
-/** `engine.kvCache`. */
-export function createCache(core: EngineCore, options: KvCacheOptions): KvCache {
-  core.alive();
-  const shape = checkCacheOptions(options);
-  const scale = (name: "k" | "v") => {
-    const value = options.scales?.[name];
-    if (value === undefined) return undefined;
-    if (isTensor(value)) throw invalid(`scales.${name} is a tensor; allowed: number[] or Float32Array`);
-    const checked = (perHead(value, `scales.${name}`, shape.kvHeads, core).data as Float32Array).slice();
-    for (const [h, one] of checked.entries()) {
-      if (!(one > 0) || !Number.isFinite(one))
-        throw invalid(`scales.${name}[${h}] is ${one}; allowed: finite numbers > 0`);
-    }
-    return checked;
-  };
-  const scales = [scale("k"), scale("v")] as const;
-  return new KvCache(core, new CacheState(core, shape), scales);
 }

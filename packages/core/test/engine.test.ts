@@ -283,6 +283,17 @@ describe("dispose", () => {
     expect(engine.bytesInUse).toBe(idle);
   });
 
+  it("a write comes after the calls before it", async () => {
+    using engine = await reference();
+    const x = tensor([1, 128, 4, 64], next);
+    using t = engine.tensor(x.data as Float32Array, { shape: x.shape });
+    const before = engine.attention({ q: t, k: t, v: t });
+    t.write(new Float32Array(t.size).fill(2));
+    const after = engine.attention({ q: t, k: t, v: t });
+    expect(checkAgainstOracle({ options: { q: x, k: x, v: x }, out: await (await before).out.read() }).ok).toBe(true);
+    expect((await (await after).out.read()).every((value) => value === 2)).toBe(true);
+  });
+
   it("a tensor may be disposed while a call uses it", async () => {
     using engine = await reference();
     const x = tensor([1, 128, 4, 64], next);

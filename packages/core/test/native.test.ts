@@ -44,14 +44,20 @@ describe("the CPU back end through the engine", () => {
         all.set((k1.data as Uint16Array).subarray(b * 256, (b + 1) * 256), b * 35 * 128 + 33 * 128);
       }
       const kv = { data: all, dtype: "f16" as const, shape: [2, 35, 2, 64] };
-      expect(checkAgainstOracle({ options: { q, k: kv, v: kv, causal: true }, out: out as HostTensor })).toMatchObject({ ok: true });
+      expect(checkAgainstOracle({ options: { q, k: kv, v: kv, causal: true }, out: out as HostTensor })).toMatchObject({
+        ok: true,
+      });
     }
   });
 
   it("aborts with the reason", async (context) => {
     if (!engine) return context.skip(why);
     const next = random(9);
-    const long = { q: tensor([1, 4096, 8, 64], next), k: tensor([1, 4096, 8, 64], next), v: tensor([1, 4096, 8, 64], next) };
+    const long = {
+      q: tensor([1, 4096, 8, 64], next),
+      k: tensor([1, 4096, 8, 64], next),
+      v: tensor([1, 4096, 8, 64], next),
+    };
     const controller = new AbortController();
     const reason = new Error("stop");
     const call = engine.attention({ ...long, signal: controller.signal });
@@ -69,6 +75,18 @@ describe("the CPU back end through the engine", () => {
 });
 
 describe("the one-shot form", () => {
+  it("tries again after it found no device", async () => {
+    const kept = process.env.TESSERA_BACKEND;
+    process.env.TESSERA_BACKEND = "nope";
+    try {
+      await expect(attention({ q, k, v })).rejects.toThrow(/TESSERA_BACKEND is "nope"/);
+    } finally {
+      if (kept === undefined) delete process.env.TESSERA_BACKEND;
+      else process.env.TESSERA_BACKEND = kept;
+    }
+    await attention({ q, k, v });
+  });
+
   it("host in, host out, on whatever is best here", async () => {
     const { out, lse } = await attention({ q, k, v, causal: true, returnLse: true });
     expect(checkAgainstOracle({ options: { q, k, v, causal: true }, out: out as HostTensor, lse }).ok).toBe(true);

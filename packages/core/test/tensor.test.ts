@@ -32,6 +32,15 @@ describe("tensors", () => {
     const data = Float32Array.of(1, 2);
     const t = engine.tensor(data, { shape: [2] });
     data[0] = 9;
+    const shape = [2, 1];
+    const strides = [1, 1];
+    const own = engine.tensor(data, { shape, strides });
+    shape[0] = 7;
+    strides[0] = 7;
+    expect([own.shape, own.strides]).toEqual([
+      [2, 1],
+      [1, 1],
+    ]);
     expect([...(await t.read())]).toEqual([1, 2]);
     t.write(Float32Array.of(3, 4));
     expect([...(await t.read())]).toEqual([3, 4]);

@@ -1,0 +1,27 @@
+/** The verb `kvCache`. */
+import { checkCacheOptions, type KvCacheOptions } from "./cache-options.js";
+import { CacheState } from "./cache-state.js";
+import type { EngineCore } from "./engine-core.js";
+import { invalid } from "./invalid.js";
+import { KvCache } from "./kv-cache.js";
+import { perHead } from "./operands.js";
+import { isTensor } from "./tensor-brand.js";
+
+/** `engine.kvCache`. */
+export function createCache(core: EngineCore, options: KvCacheOptions): KvCache {
+  core.alive();
+  const shape = checkCacheOptions(options);
+  const scale = (name: "k" | "v") => {
+    const value = options.scales?.[name];
+    if (value === undefined) return undefined;
+    if (isTensor(value)) throw invalid(`scales.${name} is a tensor; allowed: number[] or Float32Array`);
+    const checked = (perHead(value, `scales.${name}`, shape.kvHeads, core).data as Float32Array).slice();
+    for (const [h, one] of checked.entries()) {
+      if (!(one > 0) || !Number.isFinite(one))
+        throw invalid(`scales.${name}[${h}] is ${one}; allowed: finite numbers > 0`);
+    }
+    return checked;
+  };
+  const scales = [scale("k"), scale("v")] as const;
+  return new KvCache(core, new CacheState(core, shape), scales);
+}
