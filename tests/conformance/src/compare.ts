@@ -25,7 +25,7 @@ export function worst(
   for (let index = 0; index < truth.length; index++) {
     const want = truth[index] as number;
     const value = got[index] as number;
-    const limit = typeof bound === "number" ? bound : bound(want, index);
+    const limit = !Number.isFinite(want) ? 0 : typeof bound === "number" ? bound : bound(want, index);
     let error = Math.abs(value - want);
     if (!Number.isFinite(want)) {
       const fine = want === Number.NEGATIVE_INFINITY && dtype === "f32" ? value === want : !Number.isFinite(value);
