@@ -82,10 +82,11 @@ function makeStep(c: AppendCase, index: number, lengths: readonly number[], rand
     const values = Float32Array.from({ length: product(lead) * heads * dim }, () => random.normal());
     const tensor = hostTensor(input, [...lead, heads, dim], values);
     const rowBytes = bytesFor(input, heads * dim);
+    // A NaN of other bits than the cache's poison, so that one that is written shows.
+    const padding = encode(new Float32Array(heads * dim).fill(Number.NaN), input);
     if (!c.packed) {
       for (let b = 0; b < c.batch; b++) {
-        for (let t = real[b] as number; t < tokens; t++)
-          tensor.bytes.fill(0xff, row(b, t) * rowBytes, (row(b, t) + 1) * rowBytes);
+        for (let t = real[b] as number; t < tokens; t++) tensor.bytes.set(padding, row(b, t) * rowBytes);
       }
     }
     return tensor;

@@ -5,7 +5,7 @@
 import type { Backend, BackendContext, KernelInfo, TesseraErrorCode } from "@tessera/core";
 import { runAppend } from "./append-run.js";
 import { runAttention } from "./attention-run.js";
-import { badCases, runBad } from "./bad.js";
+import { type BadCase, badCases, runBad } from "./bad.js";
 import type { Case, Level } from "./case.js";
 import { cases as allCases } from "./cases/index.js";
 import { layouts as allLayouts, type LayoutName } from "./layout.js";
@@ -122,10 +122,20 @@ function wants<T extends { name: string }>(
 
 const levels: Record<Level, number> = { quick: 0, full: 1, long: 2 };
 
-/** The cases that a run with these options goes through. */
-export function selectCases(options: Pick<ConformanceOptions, "cases" | "table" | "quick" | "long">): Case[] {
-  const level = options.quick ? 0 : options.long ? 2 : 1;
-  return (options.table ?? allCases).filter((c) => levels[c.level] <= level && wants(options.cases, c));
+type Selection = Pick<ConformanceOptions, "cases" | "table" | "quick" | "long" | "badInput">;
+
+function fromTable({ table = allCases, cases, quick, long }: Selection): Case[] {
+  const level = quick ? 0 : long ? 2 : 1;
+  return table.filter((c) => levels[c.level] <= level && wants(cases, c));
+}
+
+function spoilt({ cases, badInput = true }: Selection): BadCase[] {
+  return badInput ? badCases.filter((c) => wants(cases as never, c)) : [];
+}
+
+/** What a run with these options goes through. */
+export function selectCases(options: Selection = {}): { readonly name: string }[] {
+  return [...fromTable(options), ...spoilt(options)];
 }
 
 /** @throws `signal.reason` when aborted; TesseraError if the device can't be opened. Failures are in the report. */
@@ -153,11 +163,8 @@ export async function runConformance(options: ConformanceOptions): Promise<Confo
       layouts: options.layouts?.length ? options.layouts : options.quick ? ["contiguous", "sliced"] : allLayouts,
       complete: backend.name === "cpu" || backend.name === "reference",
     };
-    const chosen = selectCases(options);
-    const bad =
-      (options.badInput ?? backend.name !== "reference")
-        ? badCases.filter((c) => wants(options.cases as never, c as never))
-        : [];
+    const chosen = fromTable(options);
+    const bad = spoilt({ ...options, badInput: options.badInput ?? backend.name !== "reference" });
     const total = chosen.length + bad.length;
     let done = 0;
     const recorder = (name: string): Recorder => ({
