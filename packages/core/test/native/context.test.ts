@@ -105,9 +105,11 @@ describe("memory", () => {
   });
   it("what is disposed, foreign or nothing at all is refused", async () => {
     const other = backend.open({ device: 0 });
+    const [own, foreign] = [context.alloc(8), other.alloc(8)];
+    expect(own.id).toBe(foreign.id); // ids are a context's own: nothing else tells these two apart
     const gone = context.alloc(8);
     gone.dispose();
-    for (const wrong of [gone, other.alloc(8), {}, null, undefined, 5]) {
+    for (const wrong of [gone, foreign, {}, null, undefined, 5]) {
       const refused = expect.objectContaining({ code: "invalid-argument" });
       expect(() => context.write(wrong as never, 0, bytes(1))).toThrowError(refused);
       await expect(context.read(wrong as never, 0, bytes(1))).rejects.toEqual(refused);

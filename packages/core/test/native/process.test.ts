@@ -64,6 +64,13 @@ describe("worker threads", () => {
 });
 
 describe("what was forgotten", () => {
+  it.each([
+    ["sync", sync],
+    ["queues", queues],
+  ])("host arrays (%s) stay while native code uses them, no longer", async (_, library) => {
+    const end = await runScript("kept", [library], ["--expose-gc"]);
+    expect(end).toMatchObject({ code: 0, stdout: "kept\nlet go\n", stderr: "" });
+  });
   it("is freed by the garbage collector; what runs is not", async () => {
     const end = await runScript("forgotten", [sync], ["--expose-gc"]);
     expect(end).toMatchObject({ code: 0, stderr: "" });
