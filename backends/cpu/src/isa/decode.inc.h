@@ -192,8 +192,8 @@ inline void decode_tile(const Problem& p, const Sequence& s, int64_t b, int64_t 
   int64_t row = 0;
   for (; row + kRowBlock <= rows; row += kRowBlock) {
     for (int64_t j = 0; j < count; j++) {
-      dot_rows<kRowBlock>(scratch.queries + row * key_stride, key_stride, scratch.keys + j * key_stride, p.dim,
-                          factor, scratch.scores + row * kDecodeTile + j);
+      dot_rows<kRowBlock>(scratch.queries + row * key_stride, key_stride, scratch.keys + j * key_stride, p.dim, factor,
+                          scratch.scores + row * kDecodeTile + j);
     }
   }
   for (; row < rows; row++) {

@@ -2,7 +2,7 @@
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
-import { basename, dirname, join } from "node:path";
+import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
 import type { AttentionDesc, TensorDesc } from "../../src/backend.js";
@@ -139,7 +139,5 @@ export function counts(context: { kernels(): readonly { summary: string }[] }): 
   const { summary } = context.kernels()[0]!;
   return Object.fromEntries(summary.split(" ").map((pair) => [pair.split("=")[0], Number(pair.split("=")[1])]));
 }
-
-export const libraryName = (path: string) => basename(path);
 
 export const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
