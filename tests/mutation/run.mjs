@@ -191,7 +191,10 @@ try {
   } else {
     const built = ((Date.now() - started) / 1000).toFixed(0);
     const uses = new Map(all.map((unit) => [unit, dependencies(unit, folder)]));
-    const result = await conform(join(folder, "libtessera-cpu.so"), flag("--all") ? [] : ["--layout", "contiguous"]);
+    const result = await conform(
+      join(folder, "libtessera-cpu.so"),
+      flag("--all") ? [] : ["--layout", "contiguous", "--filter", chosen.map(({ cases }) => cases).join("|")],
+    );
     say(
       result.color === "green",
       `control: ${result.color === "green" ? "green" : `${result.color}, must be green. ${result.why}`} (built in ${built} s)`,
