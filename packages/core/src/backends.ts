@@ -59,9 +59,13 @@ function loadLibrary(name: string, library?: string): Backend {
 
 /** What mends a library that is there but doesn't load. */
 export function loadFix(name: string, state: string): string {
-  if (state === "abi-mismatch") return `install @tessera/core and @tessera/${name} in versions that belong together`;
+  const ours = (backendNames as readonly string[]).includes(name);
+  if (state === "abi-mismatch")
+    return ours
+      ? `install @tessera/core and @tessera/${name} in versions that belong together`
+      : "build it against this version's tessera.h";
   if (state === "not-a-backend") return "give the path of a library that exports tsr_backend_entry (tessera.h)";
-  if (state === "load-failed") return `install what the message names, or @tessera/${name} again`;
+  if (state === "load-failed") return `install what the message names${ours ? `, or @tessera/${name} again` : ""}`;
   return "";
 }
 
@@ -72,7 +76,9 @@ async function loadModule(name: BackendName): Promise<Backend> {
   try {
     loaded = (await import(specifier)) as { backend?: Backend };
   } catch (cause) {
-    throw missing(name, [{ ...at, result: (cause as Error).message }], [`run \`npm install ${specifier}\``]);
+    const absent = (cause as NodeJS.ErrnoException).code === "ERR_MODULE_NOT_FOUND";
+    const result = absent ? at.result : (cause as Error).message;
+    throw missing(name, [{ ...at, result }], [`run \`npm install ${specifier}\``], undefined, cause);
   }
   if (loaded.backend === undefined) {
     throw missing(name, [{ ...at, result: "exports no backend" }], [`run \`npm install ${specifier}@latest\``]);
@@ -80,7 +86,13 @@ async function loadModule(name: BackendName): Promise<Backend> {
   return loaded.backend;
 }
 
-function missing(name: string, attempts: readonly LocateAttempt[], ordered: readonly string[], why?: string) {
+function missing(
+  name: string,
+  attempts: readonly LocateAttempt[],
+  ordered: readonly string[],
+  why?: string,
+  cause?: unknown,
+) {
   const tried = attempts.map(({ from, at, result }) => `  - ${from}: ${at}: ${result}`);
   const todo = ordered.map((fix, i) => `  ${i + 1}. ${fix}`);
   return new TesseraError(
@@ -88,5 +100,6 @@ function missing(name: string, attempts: readonly LocateAttempt[], ordered: read
     [`The ${name} back end can't be loaded${why === undefined ? "" : `: ${why}`}.`, "Looked for its library:", ...tried]
       .concat("What to do:", ...todo)
       .join("\n"),
+    { cause },
   );
 }

@@ -88,17 +88,21 @@ async function probeHere(name: BackendName): Promise<ProbeReport> {
     const backend = await loadBackend(name);
     return { ...(await backend.probe()), backend: name, version: backend.version, attempts: [] };
   } catch (error) {
-    const fix = `run \`npm install @tessera/${name}\``;
+    const at = `@tessera/${name}`;
+    const attempt: LocateAttempt = { from: "package", at, result: isNotFound(error) ? "is not installed" : "failed" };
     return {
       backend: name,
       state: "package-missing",
-      reason: (error as Error).message,
-      fix,
+      reason: isNotFound(error) ? `${at}: ${attempt.result}` : (error as Error).message,
+      fix: `run \`npm install ${at}\``,
       devices: [],
-      attempts: [],
+      attempts: [attempt],
     };
   }
 }
+
+const isNotFound = (error: unknown) =>
+  ((error as Error).cause as NodeJS.ErrnoException | undefined)?.code === "ERR_MODULE_NOT_FOUND";
 
 async function probeLibrary(name: string, timeoutMs: number, path?: string): Promise<ProbeReport> {
   const { library, attempts } = locate(name, path);

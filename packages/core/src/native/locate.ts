@@ -97,8 +97,9 @@ function fromPackage(name: string, parent: string): Candidate {
 export function fixes(name: string, attempts: readonly LocateAttempt[]): string[] {
   const ordered: string[] = [];
   const asked = attempts.find(({ from }) => from === "library");
-  if (asked !== undefined) ordered.push(`give the absolute path of a file that exists, not ${asked.at}`);
-  else if (attempts.some(({ from, result }) => from === "package" && result.endsWith("does not exist")))
+  // A library that the caller names by path belongs to no package of ours.
+  if (asked !== undefined) return [`give the absolute path of a file that exists, not ${asked.at}`];
+  if (attempts.some(({ from, result }) => from === "package" && result.endsWith("does not exist")))
     ordered.push("its package is there but its library isn't: in a clone run `npm run build`");
   ordered.push(`run \`npm install @tessera/${name}\``);
   ordered.push(`set TESSERA_BACKEND_PATH to the absolute path of the folder that has ${libraryFile(name)}`);
