@@ -21,13 +21,18 @@ export interface Rounding {
 export interface Solution {
   readonly out: Float64Array;
   readonly lse: Float64Array;
-  /** |scale| · max over visible pairs of Σ|q·k|. */
+  /** A of docs/semantics.md, "Numbers": |scale| · max over visible pairs of Σ|q·k|, or `shift` if that is larger. */
   magnitude: number;
+  /** Largest |bias - alibi| on the winning key of a row, where a score is still felt beside it. */
+  shift: number;
   /** max |v| over visible values that are finite. */
   largestValue: number;
   /** The result with `rounding`; empty without. */
   readonly rounded: Float64Array;
 }
+
+/** A score added to something this large is lost in fp32 whatever it was, and costs no accuracy. */
+const absorbing = 2 ** 20;
 
 const round = {
   f16: (x: number) => fromF16(toF16(x)),
@@ -42,6 +47,7 @@ export function* solve(p: Problem, rounding?: Rounding): Generator<number, Solut
     out: new Float64Array(rows * p.heads * p.valueDim),
     lse: new Float64Array(rows * p.heads).fill(Number.NEGATIVE_INFINITY),
     magnitude: 0,
+    shift: 0,
     largestValue: 0,
     rounded: new Float64Array(rounding ? rows * p.heads * p.valueDim : 0),
   };
@@ -54,7 +60,7 @@ export function* solve(p: Problem, rounding?: Rounding): Generator<number, Solut
       }
     }
   }
-  solution.magnitude *= Math.abs(p.scale);
+  solution.magnitude = Math.max(solution.magnitude * Math.abs(p.scale), solution.shift);
   return solution;
 }
 
@@ -112,6 +118,7 @@ function* solveHead(
 
     let count = 0;
     let largest = Number.NEGATIVE_INFINITY;
+    let shift = 0;
     for (let j = 0; j < keyCount; j++) {
       const distance = j - (i + offset);
       if (p.causal && distance > 0) continue;
@@ -129,12 +136,17 @@ function* solveHead(
       if (magnitude > into.magnitude && magnitude !== Number.POSITIVE_INFINITY) into.magnitude = magnitude;
       let s = scale * dot;
       if (softcap > 0) s = softcap * Math.tanh(s / softcap);
-      if (p.bias) s += Math.min(Math.max(biasRow[j]!, -biasLimit), biasLimit);
-      if (slope !== undefined) s -= slope * Math.abs(distance);
+      const bias = p.bias ? Math.min(Math.max(biasRow[j]!, -biasLimit), biasLimit) : 0;
+      const added = bias - (slope === undefined ? 0 : slope * Math.abs(distance));
+      s += added;
       scores[count] = s;
       seen[count++] = j;
-      if (s > largest || Number.isNaN(s)) largest = s;
+      if (s > largest || Number.isNaN(s)) {
+        largest = s;
+        shift = Math.abs(added);
+      }
     }
+    if (shift < absorbing) into.shift = Math.max(into.shift, shift);
 
     const outRow = (p.cuSeqLensQ ? sequence.queryRow + i : b * p.queryRows + i) * p.heads + head;
     const lseAt = p.cuSeqLensQ ? head * p.queryRows + sequence.queryRow + i : (b * p.heads + head) * p.queryRows + i;

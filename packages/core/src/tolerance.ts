@@ -47,7 +47,7 @@ export interface OracleCheck {
   readonly lseBound: number;
   readonly worst: Deviation | undefined;
   readonly worstLse: Deviation | undefined;
-  /** A = |scale| · max over visible pairs of Σ|q·k|. */
+  /** A = |scale| · max over visible pairs of Σ|q·k|, or the largest |bias - alibi| on a winning key. */
   readonly magnitude: number;
   /** max |v| over visible values. */
   readonly largestValue: number;
