@@ -39,6 +39,7 @@ export function solve(problem: Problem, types: Types): Truth {
   const row = new Float64Array(valueDim);
   const forced = new Float64Array(valueDim);
   let sumOfProducts = 0;
+  let largestShift = 0;
   let largestValue = 0;
   let forcedError = 0;
 
@@ -89,7 +90,7 @@ export function solve(problem: Problem, types: Types): Truth {
           seen[count++] = j;
         }
         // A sum with a large bias is rounded in fp32 like a large product is; beyond 2^20 the score itself is absorbed.
-        if (scale !== 0 && shift < 2 ** 20) sumOfProducts = Math.max(sumOfProducts, shift / Math.abs(scale));
+        if (shift < 2 ** 20) largestShift = Math.max(largestShift, shift);
         const lseAt = problem.lseIndex(b, h, i);
         if (count === 0) {
           lse[lseAt] = sink ?? Number.NEGATIVE_INFINITY;
@@ -124,7 +125,7 @@ export function solve(problem: Problem, types: Types): Truth {
     }
   }
 
-  const A = Math.abs(scale) * sumOfProducts;
+  const A = Math.max(Math.abs(scale) * sumOfProducts, largestShift);
   return {
     out,
     lse,
