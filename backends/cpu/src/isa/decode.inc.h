@@ -1,14 +1,12 @@
 // Decode: few queries against many keys. The key range is cut into splits, each split of each KV head is a work item, and
 // partial results are merged by LSE afterwards. Vector lanes run along the head dimension:
-//   s[row][key] = Q[row][:] . K[key][:]      (one K row is loaded once for up to four rows)
-//   O[row][:]  += p[row][key] * V[key][:]
+//   s[row][key] = Q[row][:] . K[key][:]
+//   O[row][:]  += p[row][key] * V[key][:]     (decode_tile.inc.h)
 // Rows are the query heads of the group x the queries of the item. Splits depend on shapes alone.
 
-constexpr int64_t kDecodeTile = 32;
 constexpr int64_t kSplitKeys = 1024;
 constexpr int64_t kMaxSplits = 64;
 constexpr int64_t kDecodeRows = 16;
-constexpr int kRowBlock = 4;
 
 struct DecodeTiling {
   int64_t queries;  ///< of a work item
@@ -37,13 +35,13 @@ TSR_SIMD DecodeTiling decode_tiling(const Problem& p) {
 }
 
 struct DecodeScratch {
-  float* queries;  ///< [rows][tile_stride(dim)]
-  float* out;      ///< [rows][tile_stride(value_dim)], when there is one split
-  float* keys;     ///< [kDecodeTile][tile_stride(dim)]
-  float* values;   ///< [kDecodeTile][tile_stride(value_dim)]
-  float* scores;   ///< [rows][kDecodeTile]
-  float* maximum;  ///< [rows]
-  float* sum;      ///< [rows]
+  float* queries;   ///< [rows][tile_stride(dim)]
+  float* out;       ///< [rows][tile_stride(value_dim)], without v_scale
+  float* scores;    ///< [rows][kDecodeTile]
+  int32_t* hidden;  ///< [rows][kDecodeTile], -1 where a key is hidden
+  float* maximum;   ///< [rows]
+  float* sum;       ///< [rows]
+  float* rescale;   ///< [rows]
 };
 
 TSR_SIMD int64_t decode_scratch(const Problem& p, const DecodeTiling& t, std::byte* base, DecodeScratch* scratch) {
@@ -51,60 +49,17 @@ TSR_SIMD int64_t decode_scratch(const Problem& p, const DecodeTiling& t, std::by
   DecodeScratch s{};
   s.queries = carve.take<float>(t.rows * tile_stride(p.dim));
   s.out = carve.take<float>(t.rows * tile_stride(p.value_dim));
-  s.keys = carve.take<float>(kDecodeTile * tile_stride(p.dim));
-  s.values = carve.take<float>(kDecodeTile * tile_stride(p.value_dim));
   s.scores = carve.take<float>(t.rows * kDecodeTile);
+  s.hidden = carve.take<int32_t>(t.rows * kDecodeTile);
   s.maximum = carve.take<float>(t.rows);
   s.sum = carve.take<float>(t.rows);
+  s.rescale = carve.take<float>(t.rows);
   if (scratch) *scratch = s;
   return carve.used;
 }
 
 /// A split's partial result: per row the maximum, the sum, and value_dim unnormalised outputs.
 TSR_SIMD int64_t partial_stride(const Problem& p) { return tile_stride(p.value_dim) + 16; }
-
-template <int R>
-TSR_SIMD void dot_rows(const float* queries, int64_t query_stride, const float* key, int64_t dim, float scale,
-                       float* scores) {
-  vf acc[R] = {};
-  float rest[R] = {};
-  int64_t d = 0;
-  for (; d + TSR_VL <= dim; d += TSR_VL) {
-    const vf k = load(key + d);
-#pragma GCC unroll 4
-    for (int r = 0; r < R; r++) acc[r] = fma(load(queries + r * query_stride + d), k, acc[r]);
-  }
-  for (; d < dim; d++) {
-    for (int r = 0; r < R; r++) rest[r] += queries[r * query_stride + d] * key[d];
-  }
-  for (int r = 0; r < R; r++) scores[r * kDecodeTile] = (sum_lanes(acc[r]) + rest[r]) * scale;
-}
-
-/// out[r][:] = out[r][:] * rescale[r] + sum over keys of weights[r][key] * values[key][:].
-template <int R>
-TSR_SIMD void add_values(const float* weights, const float* values, int64_t stride, int64_t keys, int64_t dim,
-                         const float* rescale, float* out) {
-  int64_t d = 0;
-  for (; d + TSR_VL <= dim; d += TSR_VL) {
-    vf acc[R] = {};
-    for (int64_t j = 0; j < keys; j++) {
-      const vf x = load(values + j * stride + d);
-#pragma GCC unroll 4
-      for (int r = 0; r < R; r++) acc[r] = fma(splat(weights[r * kDecodeTile + j]), x, acc[r]);
-    }
-    for (int r = 0; r < R; r++) {
-      float* at = out + r * stride + d;
-      store(at, fma(load(at), splat(rescale[r]), acc[r]));
-    }
-  }
-  for (; d < dim; d++) {
-    for (int r = 0; r < R; r++) {
-      float sum = 0;
-      for (int64_t j = 0; j < keys; j++) sum += weights[r * kDecodeTile + j] * values[j * stride + d];
-      out[r * stride + d] = out[r * stride + d] * rescale[r] + sum;
-    }
-  }
-}
 
 /// Scores of one row in natural units to base 2, with every option; hidden keys become -inf.
 inline void row_options(const Problem& p, const Sequence& s, int64_t b, int64_t i, int64_t head, Span keys,
@@ -143,8 +98,10 @@ inline void row_options(const Problem& p, const Sequence& s, int64_t b, int64_t 
     for (int64_t j = 0; j < count; j++) scores[j] *= kLog2e;
   }
   const Span seen = s.visibility.keys(i);
-  for (int64_t j = 0; j < count; j++) {
-    if (!seen.contains(keys.begin + j)) scores[j] = -kInf;
+  if (seen.begin > keys.begin || seen.end < keys.end) {
+    for (int64_t j = 0; j < count; j++) {
+      if (!seen.contains(keys.begin + j)) scores[j] = -kInf;
+    }
   }
   for (int64_t j = count; j < kDecodeTile; j++) scores[j] = -kInf;  // the rest of the tile: weight 0, and never read
 }
@@ -168,66 +125,29 @@ TSR_SIMD float row_softmax(float* scores, float& maximum, float& sum) {
   return rescale;
 }
 
-/// One row over a tile whose V holds NaN or infinity: hidden keys are left out, so 0 * NaN doesn't happen.
-[[gnu::noinline]] void add_values_special(const float* weights, const bool* hidden, const float* values, int64_t stride,
-                                          int64_t keys, int64_t dim, float rescale, float* out) {
-  for (int64_t d = 0; d < dim; d++) {
-    float sum = 0;
-    for (int64_t j = 0; j < keys; j++) {
-      if (!hidden[j]) sum += weights[j] * values[j * stride + d];
-    }
-    out[d] = out[d] * rescale + sum;
-  }
-}
+/// What a work item needs of every tile.
+struct DecodeWalk {
+  ScoreTile score;
+  ValueTile value;
+  float factor;  ///< of q.k: scale, k_scale and the step to base 2
+};
 
 inline void decode_tile(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span queries, Span keys,
-                        const DecodeScratch& scratch, float* out) {
+                        const DecodeWalk& walk, const RowPointers (&k)[2], const RowPointers (&v)[2],
+                        const DecodeScratch& scratch) {
   const int64_t rows = queries.size() * p.group;
-  const int64_t key_stride = tile_stride(p.dim);
-  const int64_t value_stride = tile_stride(p.value_dim);
-  const int64_t count = keys.size();
-  const float factor = score_factor(p);
-  load_tile(p, p.k, s, b, kv_head, keys, p.dim, p.k_scale, scratch.keys, key_stride);
-  const bool special = load_tile(p, p.v, s, b, kv_head, keys, p.value_dim, p.v_scale, scratch.values, value_stride);
-  int64_t row = 0;
-  for (; row + kRowBlock <= rows; row += kRowBlock) {
-    for (int64_t j = 0; j < count; j++) {
-      dot_rows<kRowBlock>(scratch.queries + row * key_stride, key_stride, scratch.keys + j * key_stride, p.dim, factor,
-                          scratch.scores + row * kDecodeTile + j);
+  walk.score(scratch.queries, tile_stride(p.dim), k[0], k[1], p.dim, rows, walk.factor, scratch.scores);
+  for (int64_t row = 0; row < rows; row++) {
+    float* scores = scratch.scores + row * kDecodeTile;
+    row_options(p, s, b, queries.begin + row / p.group, kv_head * p.group + row % p.group, keys, scores);
+    for (int64_t j = 0; j < kDecodeTile; j += TSR_VL) {
+      const vi none = load(scores + j) == splat(-kInf);
+      __builtin_memcpy(scratch.hidden + row * kDecodeTile + j, &none, sizeof none);
     }
+    scratch.rescale[row] = row_softmax(scores, scratch.maximum[row], scratch.sum[row]);
   }
-  for (; row < rows; row++) {
-    for (int64_t j = 0; j < count; j++) {
-      dot_rows<1>(scratch.queries + row * key_stride, key_stride, scratch.keys + j * key_stride, p.dim, factor,
-                  scratch.scores + row * kDecodeTile + j);
-    }
-  }
-  float rescale[kRowBlock];
-  bool hidden[kDecodeTile];
-  for (row = 0; row < rows; row += kRowBlock) {
-    const int64_t block = rows - row < kRowBlock ? rows - row : kRowBlock;
-    for (int64_t r = 0; r < block; r++) {
-      float* scores = scratch.scores + (row + r) * kDecodeTile;
-      row_options(p, s, b, queries.begin + (row + r) / p.group, kv_head * p.group + (row + r) % p.group, keys, scores);
-      for (int64_t j = 0; special && j < count; j++) hidden[j] = scores[j] == -kInf;
-      rescale[r] = row_softmax(scores, scratch.maximum[row + r], scratch.sum[row + r]);
-      if (special) {
-        add_values_special(scores, hidden, scratch.values, value_stride, count, p.value_dim, rescale[r],
-                           out + (row + r) * value_stride);
-      }
-    }
-    if (special) continue;
-    const float* weights = scratch.scores + row * kDecodeTile;
-    if (block == kRowBlock) {
-      add_values<kRowBlock>(weights, scratch.values, value_stride, count, p.value_dim, rescale,
-                            out + row * value_stride);
-    } else {
-      for (int64_t r = 0; r < block; r++) {
-        add_values<1>(weights + r * kDecodeTile, scratch.values, value_stride, count, p.value_dim, rescale + r,
-                      out + (row + r) * value_stride);
-      }
-    }
-  }
+  walk.value(scratch.scores, scratch.hidden, v[0], v[1], p.value_dim, rows, scratch.rescale, tile_stride(p.value_dim),
+             scratch.out);
 }
 
 struct DecodeItem {
@@ -265,14 +185,32 @@ inline void decode_item(const Problem& p, const DecodeItem& item, const DecodeTi
   const Span part{item.split * t.split_keys, (item.split + 1) * t.split_keys};
   const int64_t first = visible.begin > part.begin ? visible.begin : part.begin;
   const int64_t last = visible.end < part.end ? visible.end : part.end;
-  for (int64_t j = first; j < last; j += kDecodeTile) {
+  const float k_scale = p.k_scale ? p.k_scale[item.kv_head] : 1.0f;
+  const DecodeWalk walk{score_tile_for(p.k.dtype), value_tile_for(p.v.dtype), score_factor(p) * k_scale};
+  // This tile and the next.
+  RowPointers k[2];
+  RowPointers v[2];
+  const auto look_at = [&](int which, int64_t j) {
+    const int64_t end = j + kDecodeTile < last ? j + kDecodeTile : last;
+    const Span keys{j, j < end ? end : j};
+    point_at(p, p.k, s, b, item.kv_head, keys, k[which]);
+    point_at(p, p.v, s, b, item.kv_head, keys, v[which]);
+    return keys;
+  };
+  Span keys = look_at(0, first);
+  while (!keys.empty()) {
     if (cancelled(p)) return;
-    decode_tile(p, s, b, item.kv_head, queries, {j, j + kDecodeTile < last ? j + kDecodeTile : last}, scratch,
-                scratch.out);
+    const Span next = look_at(1, keys.end);
+    decode_tile(p, s, b, item.kv_head, queries, keys, walk, k, v, scratch);
+    k[0] = k[1];
+    v[0] = v[1];
+    keys = next;
   }
 
+  const float v_scale = p.v_scale ? p.v_scale[item.kv_head] : 1.0f;
   for (int64_t row = 0; row < rows; row++) {
     float* out = scratch.out + row * value_stride;
+    for (int64_t d = 0; p.v_scale && d < p.value_dim; d++) out[d] *= v_scale;
     if (t.splits > 1) {
       float* partial = partials + row * partial_stride(p);
       partial[0] = scratch.maximum[row];
@@ -343,7 +281,10 @@ tsr_status decode(const Problem& p, const Plan&, std::byte* workspace, ThreadPoo
     if (cancelled(p)) return;
     DecodeScratch scratch;
     decode_scratch(p, t, workspace + worker * per_thread, &scratch);
-    decode_item(p, item_of(item / t.splits, item % t.splits), t, scratch, partials + item * split_stride);
+    // Heads of one key range follow each other: their rows share pages of memory.
+    const int64_t tile = item % tiles;
+    const int64_t split = item / tiles;
+    decode_item(p, item_of(tile, split), t, scratch, partials + (tile * t.splits + split) * split_stride);
   });
   if (t.splits > 1 && !cancelled(p)) {
     pool.run(tiles, [&](int64_t tile, int worker) {

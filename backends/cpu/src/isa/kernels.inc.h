@@ -30,6 +30,7 @@ namespace {
 #include "isa/scratch.inc.h"
 #include "isa/tile.inc.h"
 #include "isa/prefill.inc.h"
+#include "isa/decode_tile.inc.h"
 #include "isa/decode.inc.h"
 
 }  // namespace

@@ -73,14 +73,20 @@ TSR_SIMD bool any(vi mask) {
 #endif
 }
 
-/// Sum of the lanes, pairwise.
+/// Sum of the lanes, halves first: one order for every vector of a set.
 TSR_SIMD float sum_lanes(vf x) {
-  float lane[TSR_VL];
-  store(lane, x);
-  for (int step = TSR_VL / 2; step > 0; step /= 2) {
-    for (int i = 0; i < step; i++) lane[i] += lane[i + step];
-  }
-  return lane[0];
+#if defined(__AVX__)
+#if TSR_VL == 16
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), (__m256)_mm512_extractf64x4_pd((__m512d)x, 1));
+#else
+  const __m256 eight = x;
+#endif
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#else
+  return (x[0] + x[2]) + (x[1] + x[3]);
+#endif
 }
 
 /// 2^x for x <= 127; below -126 the result is flushed to 0 (-inf too), NaN stays NaN. Relative error <= 1.2e-7:
@@ -200,7 +206,13 @@ TSR_SIMD vf load_f8(const uint8_t* p) {
 
 /// Scalar fp16 of a quantised block's scale.
 TSR_SIMD float scalar_f16(const uint8_t* p) {
+#if defined(__F16C__)
+  uint16_t bits16;
+  __builtin_memcpy(&bits16, p, 2);
+  return _cvtsh_ss(bits16);
+#else
   uint16_t h[TSR_VL] = {};
   __builtin_memcpy(h, p, 2);
   return load_f16(h)[0];
+#endif
 }
