@@ -1,5 +1,5 @@
-// npm run demo: set-up, then the main job on real input: which devices there are, and attention of a real model's
-// layer checked against the float64 oracle, with a picture of its attention map.
+// npm run demo: set-up, then the main job on real input: which devices there are, attention of a real model's six layers
+// checked against the float64 oracle and the stored results, and a picture of the attention of the first.
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { root, run } from "./lib/sh.mjs";
@@ -14,13 +14,6 @@ const tessera = (...args) => {
 };
 tessera("devices");
 const file = join("examples", "data", "kjv-qkv.safetensors");
-tessera(
-  "attend",
-  file,
-  "--prefix",
-  "layer0.",
-  "--causal",
-  "--check",
-  "--map",
-  join("out", "demo", "attention-map.svg"),
-);
+const layers = [0, 1, 2, 3, 4, 5].flatMap((layer) => ["--prefix", `layer${layer}.`]);
+tessera("attend", file, ...layers, "--causal", "--check");
+tessera("attend", file, "--prefix", "layer0.", "--causal", "--map", join("out", "demo", "attention-map.svg"));
