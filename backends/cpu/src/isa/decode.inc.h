@@ -26,9 +26,12 @@ TSR_SIMD DecodeTiling decode_tiling(const Problem& p) {
   t.splits = p.num_splits;
   if (t.splits <= 0) {
     t.splits = (p.max_keys + kSplitKeys - 1) / kSplitKeys;
-    if (t.splits < 1) t.splits = 1;
     if (t.splits > kMaxSplits) t.splits = kMaxSplits;
   }
+  // A split has at least one tile of keys: more of them than tiles would be empty, and cost memory.
+  const int64_t key_tiles = (p.max_keys + kDecodeTile - 1) / kDecodeTile;
+  if (t.splits > key_tiles) t.splits = key_tiles;
+  if (t.splits < 1) t.splits = 1;
   const int64_t even = (p.max_keys + t.splits - 1) / t.splits;
   t.split_keys = (even + kDecodeTile - 1) / kDecodeTile * kDecodeTile;
   return t;

@@ -176,7 +176,8 @@ typedef struct tsr_attention_desc {
 
   /** Name of the kernel variant to force, or NULL: let the back end choose. */
   const char* kernel;
-  /** KV splits to force, 0 = let the back end choose. Variants that don't split accept 0 and 1. */
+  /** KV splits to force, 0 = let the back end choose. Variants that don't split accept 0 and 1; no more
+   *  splits are made than there are tiles of keys. */
   int32_t num_splits;
   uint32_t reserved;
 
