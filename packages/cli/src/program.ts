@@ -13,7 +13,8 @@ Examples
   $ tessera attend qkv.safetensors --causal --check    compute it, and compare with the float64 oracle
   $ tessera doctor                                     why a device isn't there, and what would help
 
-Exit codes: 0 good, 1 the answer is "no", 2 wrong usage or a bad file, 3 no usable device.`;
+Exit codes: 0 good, 1 the answer is "no", 2 wrong usage or a bad file,
+3 no usable device, or not enough memory.`;
 
 /**
  * Runs one command line. Everything that a user did or met ends in an exit code and a message; only a defect throws.

@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import {
   chmodSync,
   lstatSync,
@@ -70,9 +71,11 @@ describe("writeAtomically", () => {
     expect(lstatSync("/dev/null").isCharacterDevice()).toBe(true);
   });
 
+  execFileSync("mkfifo", [join(folder, "pipe")]);
   it.each([
     ["a folder that isn't there", "none/out", /can't write .*none\/out: ENOENT/],
     ["a directory", ".", /is a directory/],
+    ["a pipe, which nobody may be reading", "pipe", /can't write .*pipe: is not a regular file/],
   ])("refuses %s", async (_, name, message) => {
     const failure = writeAtomically(join(folder, name), [bytes("x")]);
     await expect(failure).rejects.toMatchObject({ code: "invalid-argument", message: expect.stringMatching(message) });

@@ -1,8 +1,9 @@
-import { existsSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { resolve } from "node:path";
 import { type BackendChoice, type Engine, openEngine, TesseraError } from "@tessera/core";
 import { SafetensorsFile } from "../safetensors/read.js";
 import { type TensorToWrite, writeSafetensors } from "../safetensors/write.js";
+import { checkTarget } from "../ui/atomic.js";
 import { type ExitCode, exit, toJson } from "../ui/exit.js";
 import type { Io } from "../ui/io.js";
 import { Progress } from "../ui/progress.js";
@@ -21,6 +22,8 @@ export async function attend(path: string, settings: Settings, io: Io): Promise<
   let engine: Engine | undefined;
   try {
     for (const prefix of prefixes) checkPresent(file, prefix);
+    if (settings.output !== undefined) await checkTarget("--output", settings.output);
+    if (settings.map !== undefined) await checkTarget("--map", settings.map);
     progress.show("opening the device");
     engine = await open(settings);
     const reports: Report[] = [];
@@ -57,6 +60,7 @@ async function open({ backend, device, library, threads }: Settings): Promise<En
   }
   const path = resolve(library);
   if (!existsSync(path)) throw new TesseraError("invalid-file", `--library ${library}: no such file`);
+  if (!statSync(path).isFile()) throw new TesseraError("invalid-file", `--library ${library}: is not a regular file`);
   try {
     return await openEngine({ library: path, device, threads });
   } catch (error) {

@@ -43,36 +43,55 @@ export function checkSettings(settings: Settings): void {
   }
 }
 
-export function finite(text: string): number {
-  const value = Number(text);
-  if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) || !Number.isFinite(value)) {
-    throw new InvalidArgumentError("Allowed: any finite number, such as 0.125.");
+/** @throws TesseraError `invalid-argument`. An empty path is most often a shell variable that isn't set. */
+export function checkPaths(file: string, { output, map, library }: Settings): void {
+  for (const [name, value, what] of [
+    ["<file>", file, "the path of a safetensors file"],
+    ["--output", output, "the file to write"],
+    ["--map", map, "the file to write"],
+    ["--library", library, "the path of a shared library"],
+  ]) {
+    if (value === "") throw new TesseraError("invalid-argument", `${name} is empty; give ${what}`);
   }
-  return value;
+}
+
+/** Past any that a device could do anything with, and small enough for every type they are put into. */
+const largestWhole = 999_999_999;
+const largestWindow = 999_999_999_999_999;
+
+function refuse(text: string, allowed: string): never {
+  throw new InvalidArgumentError(`${text === "" ? "The value is empty. " : ""}Allowed: ${allowed}.`);
+}
+
+/** Undefined if it isn't one. */
+function numberOf(text: string): number | undefined {
+  const value = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Number(text) : Number.NaN;
+  return Number.isFinite(value) ? value : undefined;
+}
+
+export function finite(text: string): number {
+  return numberOf(text) ?? refuse(text, "any finite number, such as 0.125");
 }
 
 export function notNegative(text: string): number {
-  const value = finite(text);
-  if (value < 0) throw new InvalidArgumentError("Allowed: finite numbers >= 0; 0 = off.");
-  return value;
+  const value = numberOf(text);
+  return value !== undefined && value >= 0 ? value : refuse(text, "finite numbers >= 0; 0 = off");
 }
 
 export function wholeFrom(least: number): (text: string) => number {
   return (text) => {
-    const value = Number(text);
-    if (!/^\d{1,9}$/.test(text) || value < least) {
-      throw new InvalidArgumentError(`Allowed: whole numbers from ${least} on.`);
-    }
-    return value;
+    const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    return value >= least && value <= largestWhole
+      ? value
+      : refuse(text, `whole numbers from ${least} to ${largestWhole}`);
   };
 }
 
 export function windowOf(text: string): [number, number] {
-  const match = /^(-1|\d{1,15}),(-1|\d{1,15})$/.exec(text);
-  if (match === null) {
-    throw new InvalidArgumentError("Allowed: LEFT,RIGHT, whole numbers from -1 (unbounded) on, such as 127,0.");
-  }
-  return [Number(match[1]), Number(match[2])];
+  const match = /^(-1|\d+),(-1|\d+)$/.exec(text);
+  const [left, right] = [Number(match?.[1]), Number(match?.[2])];
+  if (left <= largestWindow && right <= largestWindow) return [left, right];
+  return refuse(text, `LEFT,RIGHT, whole numbers from -1 (unbounded) to ${largestWindow}, such as 127,0`);
 }
 
 export function append(value: string, previous: readonly string[]): readonly string[] {

@@ -3,6 +3,7 @@ import { attend } from "../attend/attend.js";
 import {
   append,
   cacheTypes,
+  checkPaths,
   checkSettings,
   finite,
   notNegative,
@@ -21,7 +22,8 @@ Examples
   $ tessera attend qkv.safetensors --prefix layer3. --causal -o out.safetensors --map layer3.svg
   $ tessera attend qkv.safetensors --causal --kv-dtype q8_0 --check --json
 
-Exit codes: 0 good, 1 out of tolerance (--check), 2 wrong usage or bad file, 3 no usable device.`;
+Exit codes: 0 good, 1 out of tolerance (--check), 2 wrong usage or bad file,
+3 no usable device, or not enough memory.`;
 
 export function addAttend(program: Command, io: Io): void {
   program
@@ -53,6 +55,7 @@ export function addAttend(program: Command, io: Io): void {
     .option("--json", "print one JSON object")
     .addHelpText("after", help)
     .action(async (file: string, settings: Settings) => {
+      checkPaths(file, settings);
       checkSettings(settings);
       io.setExitCode(await attend(file, settings, io));
     });

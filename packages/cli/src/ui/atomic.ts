@@ -1,19 +1,19 @@
 import { randomBytes } from "node:crypto";
-import { constants, rmSync } from "node:fs";
+import { constants, rmSync, type Stats } from "node:fs";
 import { access, type FileHandle, open, realpath, rename, rm, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { TesseraError } from "@tessera/core";
 
 /**
  * Writes beside the target and renames over it, so that a reader, a full disk or Ctrl-C never meets half a file.
- * A device or pipe (/dev/null) is written to as it is, for renaming over it would replace it.
+ * A character device (/dev/null) is written to as it is, for renaming over it would replace it. A pipe is refused: to
+ * open one waits, for ever if nobody reads.
  * @throws TesseraError `invalid-argument` if it can't be written
  */
 export async function writeAtomically(path: string, chunks: readonly Uint8Array[]): Promise<void> {
   try {
-    const existing = await stat(path).catch(absent);
-    if (existing?.isDirectory()) throw new Error("is a directory");
-    if (existing !== undefined && !existing.isFile()) {
+    const existing = await writable(path);
+    if (existing?.isCharacterDevice()) {
       await fill(path, "w", undefined, chunks, false);
       return;
     }
@@ -33,8 +33,31 @@ export async function writeAtomically(path: string, chunks: readonly Uint8Array[
     }
   } catch (cause) {
     if (cause instanceof TesseraError) throw cause;
-    throw new TesseraError("invalid-argument", `can't write ${path}: ${(cause as Error).message}`, { cause });
+    throw cannotWrite(path, cause);
   }
+}
+
+/** What would be found only after the work is done. @throws TesseraError `invalid-argument`, naming the flag */
+export async function checkTarget(flag: string, path: string): Promise<void> {
+  try {
+    await writable(path);
+  } catch (cause) {
+    throw cannotWrite(path, cause, `${flag}: `);
+  }
+}
+
+/** What is at `path`, if anything is. @throws Error if it is nothing to write to */
+async function writable(path: string): Promise<Stats | undefined> {
+  const existing = await stat(path).catch(absent);
+  if (existing?.isDirectory()) throw new Error("is a directory");
+  if (existing !== undefined && !existing.isFile() && !existing.isCharacterDevice()) {
+    throw new Error("is not a regular file");
+  }
+  return existing;
+}
+
+function cannotWrite(path: string, cause: unknown, where = ""): TesseraError {
+  return new TesseraError("invalid-argument", `${where}can't write ${path}: ${(cause as Error).message}`, { cause });
 }
 
 function absent(error: NodeJS.ErrnoException): undefined {

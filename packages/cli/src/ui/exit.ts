@@ -7,7 +7,7 @@ export const exit = {
   no: 1,
   /** Wrong usage, or a file that can't be read, is invalid or isn't a back end. */
   usage: 2,
-  /** No device can do it. */
+  /** No device of this machine can do it, or its memory is too small: the input may be good. */
   device: 3,
 } as const;
 
