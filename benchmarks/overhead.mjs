@@ -1,5 +1,5 @@
 // What a call costs besides its arithmetic, on this machine's CPU back end: host time of a call that has nothing to do, and
-// peak memory beyond inputs and outputs of a large one. `node benchmarks/overhead.mjs` after `npm run build`; Linux only
+// peak memory beyond inputs and outputs of a large one. `node --expose-gc benchmarks/overhead.mjs` after `npm run build`; Linux only
 // (peak memory is read from /proc).
 import { readFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
@@ -42,7 +42,11 @@ const shape = (count) => ({ shape: [1, size, count, dim] });
 const q = engine.tensor(random(size * heads * dim), shape(heads));
 const k = engine.tensor(random(size * kvHeads * dim), shape(kvHeads));
 const v = engine.tensor(random(size * kvHeads * dim), shape(kvHeads));
-globalThis.gc?.();
+// Arrays that only fed the tensors go first: memory freed during the call would hide what it takes.
+for (let i = 0; i < 3; i++) {
+  globalThis.gc?.();
+  await new Promise((resolve) => setTimeout(resolve, 100));
+}
 writeFileSync("/proc/self/clear_refs", "5"); // peak := current
 const before = status("VmRSS");
 const { out } = await engine.attention({ q, k, v, causal: true });
