@@ -26,6 +26,7 @@ export class CacheState {
   /** Pages of each sequence, in order. */
   readonly pages: number[][];
   readonly #core: EngineCore;
+  #released = false;
 
   constructor(core: EngineCore, shape: CacheShape, shared?: CacheState) {
     this.#core = core;
@@ -85,7 +86,7 @@ export class CacheState {
     return targets;
   }
 
-  /** Gives those pages copies of their own. */
+  /** Gives those pages copies of their own. The cache may be released, or cut shorter, while this waits. */
   async copyOnWrite(targets: readonly { b: number; n: number }[]): Promise<void> {
     const pool = this.pool!;
     const { pageSize } = this.shape;
@@ -104,8 +105,10 @@ export class CacheState {
       throw error;
     }
     for (const { b, n, from, to } of copies) {
-      this.pages[b]![n] = to;
-      pool.giveBack(from);
+      // A page that went away meanwhile has been given back already: then it is the copy that nobody needs.
+      const held = this.pages[b]![n] === from;
+      if (held) this.pages[b]![n] = to;
+      pool.giveBack(held ? from : to);
     }
   }
 
@@ -167,6 +170,7 @@ export class CacheState {
   }
 
   release(): void {
+    this.#released = true;
     if (this.pool) for (const pages of this.pages) for (const page of pages.splice(0)) this.pool.giveBack(page);
     this.k.dispose();
     this.v.dispose();
@@ -188,7 +192,12 @@ export class CacheState {
     const one = async (source: Tensor, target: Tensor, dim: number) => {
       const row = bytesOf(target.dtype, kvHeads * dim);
       const bytes = new Uint8Array(count * row);
-      await this.#core.context.read(source.desc.data as BackendBuffer, from * row, bytes);
+      try {
+        await this.#core.context.read(source.desc.data as BackendBuffer, from * row, bytes);
+      } finally {
+        this.#core.alive();
+      }
+      if (this.#released) return;
       this.#core.context.write(target.desc.data as BackendBuffer, to * row, bytes);
     };
     if (count === 0) return;

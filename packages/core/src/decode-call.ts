@@ -27,8 +27,8 @@ export function decodeCall(core: EngineCore, options: unknown): Promise<{ out: u
       throw invalid(`cache is ${describe(cache)}; required: what engine.kvCache() gives`);
     if (cache.owner !== core) throw invalid("cache belongs to another engine");
     const tokens = newTokens(given, cache);
-    return cache.whenWritable(tokens, () =>
-      tokens ? appendAndAttend(core, given, cache, tokens) : attend(core, given, cache),
+    return cache.whenWritable(tokens, given, (held) =>
+      tokens ? appendAndAttend(core, given, held, cache, tokens) : attend(core, given, held, cache),
     );
   } catch (error) {
     return Promise.reject(error);
@@ -87,15 +87,16 @@ function checkOver(
   }
 }
 
-function attend(core: EngineCore, given: Options, cache: KvCache) {
-  const checked = checkOver(core, given, cache, undefined);
+/** `given` says what results look like, `held` what goes in: the same, with tensors that live. */
+function attend(core: EngineCore, given: Options, held: Options, cache: KvCache) {
+  const checked = checkOver(core, held, cache, undefined);
   applyTuning(core, checked);
   return launch(core, given as { q: unknown }, checked, (attention) =>
-    core.context.decode({ attention }, checked.signal),
+    cache.reading(core.context.decode({ attention }, checked.signal)),
   );
 }
 
-function appendAndAttend(core: EngineCore, given: Options, cache: KvCache, tokens: CheckedTokens) {
+function appendAndAttend(core: EngineCore, given: Options, held: Options, cache: KvCache, tokens: CheckedTokens) {
   // Beside the attention's own staging, as the rotated q lives only as long as the call.
   const own = new Staging(core);
   const rotated = tokens.q && rotatedQueries(core, given.q, tokens, own);
@@ -112,15 +113,16 @@ function appendAndAttend(core: EngineCore, given: Options, cache: KvCache, token
   try {
     prepared = cache.prepare(tokens, rotated?.desc);
     const ready = prepared;
-    const checked = checkOver(core, given, cache, ready);
+    const checked = checkOver(core, held, cache, ready);
     applyTuning(core, checked);
     const call = launch(core, given as { q: unknown }, checked, (desc, staging) => {
       const attention = rotated ? { ...desc, q: rotated.desc } : desc;
-      const work = core.context.decode({ append: stagedAppend(ready.desc, staging), attention }, checked.signal);
-      ready.handedOver();
-      return work;
+      return ready.handedOver(
+        core.context.decode({ append: stagedAppend(ready.desc, staging), attention }, checked.signal),
+      );
     });
     return call.then((result) => {
+      ready.succeeded();
       end();
       return result;
     }, fail);

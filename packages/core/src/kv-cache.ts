@@ -3,11 +3,12 @@ import { floats, ints, rotatedQueries, stagedAppend } from "./append-parts.js";
 import type { DTypeOf, HostResult, Operand } from "./attention-options.js";
 import type { AppendDesc, TensorDesc } from "./backend.js";
 import type { AppendOptions, CacheShape } from "./cache-options.js";
-import type { CacheState, Reservation } from "./cache-state.js";
+import type { CacheState } from "./cache-state.js";
 import { type CheckedTokens, checkAppend } from "./check-append.js";
 import type { CacheDType } from "./dtype.js";
 import type { EngineCore } from "./engine-core.js";
 import { TesseraError } from "./error.js";
+import { holdTensors } from "./hold-tensors.js";
 import type { HostTensor } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
 import { int32 } from "./operands.js";
@@ -28,11 +29,47 @@ export interface PreparedAppend {
   readonly lengths: Int32Array;
   /** Pages after it; undefined if not paged. */
   readonly table: TensorDesc | undefined;
-  /** The call was handed over: later calls build on it. */
-  handedOver(): void;
-  /** It failed: take it back, or if later calls built on it already, refuse to go on. */
+  /** The call was handed over: later calls build on it. Gives its work, which fails if an append before it does. */
+  handedOver(work: Promise<void>): Promise<void>;
+  /** Its tokens are there. */
+  succeeded(): void;
+  /** It failed: it is taken back, and so is all that was built on it. */
   failed(reason: unknown): void;
 }
+
+/** An append that was handed over and may still fail. */
+interface Uncertain {
+  /** What is left of each sequence if it does. */
+  readonly rest: Int32Array;
+  readonly settled: Promise<void>;
+  lost?: { readonly reason: unknown };
+}
+
+/** A call that waits for its turn. */
+interface Waiting {
+  /** What becomes of the lengths in its turn. */
+  readonly after: (lengths: Int32Array) => Int32Array;
+  readonly start: () => void;
+}
+
+function lostError(reason: unknown): TesseraError {
+  const why = reason instanceof Error ? reason.message : String(reason);
+  return new TesseraError(
+    "device-error",
+    `an append before this call failed (${why}), and this call built on its tokens; the cache has dropped them and goes on`,
+    { cause: reason },
+  );
+}
+
+/** @throws TesseraError `device-error` if one of them fails */
+async function certain(appends: readonly Uncertain[]): Promise<void> {
+  for (const append of appends) {
+    await append.settled;
+    if (append.lost) throw lostError(append.lost.reason);
+  }
+}
+
+const unchanged = (lengths: Int32Array) => lengths;
 
 /**
  * A KV cache. Keys are stored after rotation, both converted to the cache's types. Everything that can be wrong with an
@@ -53,9 +90,11 @@ export class KvCache {
   readonly #state: CacheState;
   readonly #kScale: Float32Array | undefined;
   readonly #vScale: Float32Array | undefined;
-  #busy: Promise<void> | undefined;
-  #version = 0;
-  #broken: unknown;
+  /** Shared pages are being copied: calls wait, in order. */
+  #copying = false;
+  readonly #waiting: Waiting[] = [];
+  /** Oldest first; each builds on those before it. */
+  readonly #uncertain: Uncertain[] = [];
   #disposed = false;
 
   /** @internal Users call `engine.kvCache`. */
@@ -80,7 +119,7 @@ export class KvCache {
 
   /** Tokens that each sequence holds; a copy. Counts appends as soon as they are called. */
   get lengths(): Int32Array {
-    return this.#state.lengths.slice();
+    return this.#waiting.reduce<Int32Array>((lengths, { after }) => after(lengths), this.#state.lengths.slice());
   }
 
   /** Pages of the pool that nobody holds; undefined if the cache isn't paged. */
@@ -104,7 +143,7 @@ export class KvCache {
   append(options: AppendOptions): Promise<{ readonly q?: unknown }> {
     try {
       const tokens = checkAppend(options, this.#shape(), this.owner);
-      return this.whenWritable(tokens, () => this.#appendNow(options, tokens));
+      return this.whenWritable(tokens, options, () => this.#appendNow(options, tokens));
     } catch (error) {
       return Promise.reject(error);
     }
@@ -118,17 +157,10 @@ export class KvCache {
   truncate(lengths: readonly number[] | Int32Array): Promise<void> {
     try {
       this.#shape();
-      if (this.#busy) return this.#busy.then(() => this.truncate(lengths));
       const shorter = int32(lengths, "lengths").slice();
       if (shorter.length !== this.batch) throw invalid(`lengths has ${shorter.length} values; allowed: ${this.batch}`);
-      for (const [b, length] of shorter.entries()) {
-        const held = this.#state.lengths[b]!;
-        if (length < 0 || length > held)
-          throw invalid(`lengths[${b}] is ${length}; allowed: 0 to ${held}, what the sequence holds`);
-      }
-      this.#state.truncate(shorter);
-      this.#version++;
-      return Promise.resolve();
+      const after = (before: Int32Array) => before.map((length, b) => Math.min(length, shorter[b]!));
+      return this.#inTurn({}, after, async () => this.#truncateNow(shorter));
     } catch (error) {
       return Promise.reject(error);
     }
@@ -137,11 +169,16 @@ export class KvCache {
   /**
    * A second cache with the same tokens. Paged: it shares the pages, and a page that both hold is copied when one of
    * them writes into it. Otherwise: a copy.
+   *
+   * @throws TesseraError `device-error` if an append before it fails: call it again
    */
-  async fork(): Promise<KvCache> {
-    this.#shape();
-    while (this.#busy) await this.#busy;
-    return new KvCache(this.owner, await this.#state.fork(), [this.#kScale, this.#vScale]);
+  fork(): Promise<KvCache> {
+    try {
+      this.#shape();
+      return this.#inTurn({}, unchanged, () => this.#forkNow());
+    } catch (error) {
+      return Promise.reject(error);
+    }
   }
 
   /** Frees the memory, or gives back the pages that forks don't hold. Doing it twice does nothing. */
@@ -160,24 +197,45 @@ export class KvCache {
     this.dispose();
   }
 
-  /** @internal Waits for shared pages to be copied, if any has to be; else acts before it returns. */
-  whenWritable<T>(tokens: CheckedTokens | undefined, act: () => Promise<T>): Promise<T> {
-    if (this.#busy) return this.#busy.then(() => this.whenWritable(tokens, act));
+  /**
+   * @internal Waits for shared pages to be copied, if any has to be; else acts before it returns. `act` gets the options
+   * with tensors that live until then, whatever their owner does meanwhile.
+   */
+  whenWritable<T, O extends object>(
+    tokens: CheckedTokens | undefined,
+    options: O,
+    act: (options: O) => Promise<T>,
+  ): Promise<T> {
     this.#shape();
-    if (!tokens) return act();
-    this.#state.checkRoom(tokens.counts);
-    const targets = this.#state.sharedTargets(tokens.counts);
-    if (targets.length === 0) return act();
-    const copied = this.#state.copyOnWrite(targets);
-    this.#busy = copied.then(
-      () => {
-        this.#busy = undefined;
-      },
-      () => {
-        this.#busy = undefined;
-      },
-    );
-    return copied.then(() => this.whenWritable(tokens, act));
+    if (!tokens) return this.#inTurn(options, unchanged, act);
+    const { counts } = tokens;
+    const after = (before: Int32Array) => before.map((length, b) => length + counts[b]!);
+    return this.#inTurn(options, after, (held) => {
+      this.#state.checkRoom(counts);
+      const targets = this.#state.sharedTargets(counts);
+      if (targets.length === 0) return act(held);
+      this.#copying = true;
+      let failure: { readonly reason: unknown } | undefined;
+      const writing = (mine: O) => {
+        if (failure) throw failure.reason;
+        return act(mine);
+      };
+      const turn = this.#wait(held, after, writing, "first");
+      const copied = this.#state.copyOnWrite(targets).catch((reason: unknown) => {
+        failure = { reason };
+      });
+      void copied.then(() => {
+        this.#copying = false;
+        while (!this.#copying && this.#waiting.length > 0) this.#waiting.shift()!.start();
+      });
+      return turn;
+    });
+  }
+
+  /** @internal Work that reads what the cache holds now: fails if an append that put some of it there does. */
+  reading<T>(work: Promise<T>): Promise<T> {
+    const before = this.#uncertain.slice();
+    return before.length === 0 ? work : work.then((result) => certain(before).then(() => result));
   }
 
   /** @internal */
@@ -227,27 +285,102 @@ export class KvCache {
       vScale: this.#vScale && floats(this.#vScale),
       rope: tokens.rope,
     };
-    let version: number | undefined;
+    let entry: Uncertain | undefined;
+    let settle = () => {};
     return {
       desc,
       lengths: reservation.lengths,
       table,
-      handedOver: () => {
+      handedOver: (work) => {
+        const reading = this.reading(work);
         state.lengths = reservation.lengths;
-        version = ++this.#version;
+        const settled = new Promise<void>((resolve) => {
+          settle = resolve;
+        });
+        entry = { rest: before.slice(), settled };
+        this.#uncertain.push(entry);
+        return reading;
       },
-      failed: (reason) => this.#takeBack(reservation, before, version, reason),
+      succeeded: () => {
+        const at = this.#uncertain.indexOf(entry!);
+        if (at >= 0) this.#uncertain.splice(at, 1);
+        settle();
+      },
+      failed: (reason) => {
+        if (entry) this.#lose(entry, reason);
+        else if (!this.#disposed) state.cancel(reservation);
+        settle();
+      },
     };
   }
 
-  #takeBack(reservation: Reservation, before: Int32Array, version: number | undefined, reason: unknown): void {
-    if (this.#disposed) return;
-    if (version !== undefined && version !== this.#version) {
-      this.#broken = reason;
-      return;
+  #lose(entry: Uncertain, reason: unknown): void {
+    entry.lost = { reason };
+    const at = this.#uncertain.indexOf(entry);
+    // Not there: a truncate, or the loss of an append before it, has taken its tokens away already.
+    if (at < 0) return;
+    this.#uncertain.splice(at);
+    if (!this.#disposed) this.#state.truncate(entry.rest);
+  }
+
+  #truncateNow(shorter: Int32Array): void {
+    this.#shape();
+    const { lengths } = this.#state;
+    for (const [b, length] of shorter.entries()) {
+      if (length < 0 || length > lengths[b]!)
+        throw invalid(`lengths[${b}] is ${length}; allowed: 0 to ${lengths[b]}, what the sequence holds`);
     }
-    this.#state.lengths = before;
-    this.#state.cancel(reservation);
+    this.#state.truncate(shorter);
+    for (const { rest } of this.#uncertain)
+      for (const [b, length] of shorter.entries()) rest[b] = Math.min(rest[b]!, length);
+    // What comes after doesn't build on appends of which nothing is left.
+    const first = this.#uncertain.findIndex(({ rest }) => rest.every((length, b) => length === shorter[b]));
+    if (first >= 0) this.#uncertain.splice(first);
+  }
+
+  async #forkNow(): Promise<KvCache> {
+    const copied = this.#state.fork();
+    const before = this.#uncertain.slice();
+    const state = await copied;
+    try {
+      await certain(before);
+      this.owner.alive();
+    } catch (error) {
+      state.release();
+      throw error;
+    }
+    return new KvCache(this.owner, state, [this.#kScale, this.#vScale]);
+  }
+
+  /** Acts at once, or after the calls that wait already. */
+  #inTurn<T, O extends object>(options: O, after: Waiting["after"], act: (options: O) => Promise<T>): Promise<T> {
+    return this.#copying ? this.#wait(options, after, act, "last") : act(options);
+  }
+
+  #wait<T, O extends object>(
+    options: O,
+    after: Waiting["after"],
+    act: (options: O) => Promise<T>,
+    place: "first" | "last",
+  ): Promise<T> {
+    const before = this.#uncertain.slice();
+    const held = holdTensors(options);
+    return new Promise((resolve, reject) => {
+      const start = () => {
+        try {
+          this.#shape();
+          const lost = before.find((append) => append.lost);
+          if (lost) throw lostError(lost.lost!.reason);
+          resolve(act(held.options));
+        } catch (error) {
+          reject(error);
+        } finally {
+          held.release();
+        }
+      };
+      if (place === "first") this.#waiting.unshift({ after, start });
+      else this.#waiting.push({ after, start });
+    });
   }
 
   #appendNow(options: AppendOptions, tokens: CheckedTokens): Promise<{ readonly q?: unknown }> {
@@ -261,10 +394,11 @@ export class KvCache {
     };
     try {
       prepared = this.prepare(tokens, rotated?.desc);
-      const work = this.owner.context.append(stagedAppend(prepared.desc, staging));
-      prepared.handedOver();
+      const ready = prepared;
+      const work = ready.handedOver(this.owner.context.append(stagedAppend(ready.desc, staging)));
       return work.then(
         async () => {
+          ready.succeeded();
           await staging.collect();
           staging.finish();
           return rotated ? { q: rotated.result } : {};
@@ -288,16 +422,6 @@ export class KvCache {
 
   #shape(): CacheShape {
     if (this.#disposed) throw invalid("the cache was disposed");
-    if (this.#broken !== undefined) {
-      const why = this.#broken instanceof Error ? this.#broken.message : String(this.#broken);
-      throw new TesseraError(
-        "device-error",
-        `the cache lost an append that later calls built on (${why}); make another`,
-        {
-          cause: this.#broken,
-        },
-      );
-    }
     this.owner.alive();
     return this.#state.shape;
   }

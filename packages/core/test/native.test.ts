@@ -50,6 +50,35 @@ describe("the CPU back end through the engine", () => {
     }
   });
 
+  it("an aborted append takes along what was built on it", async (context) => {
+    if (!engine) return context.skip(why);
+    const mk = (S: number, value: number) => ({ data: new Float32Array(S * 4).fill(value), shape: [1, S, 1, 4] });
+    using cache = engine.kvCache({ batch: 1, kvHeads: 1, headDim: 4, capacity: 16, dtype: "f32", pageSize: 4 });
+    await cache.append({ k: mk(2, 1), v: mk(2, 1) });
+    const next = random(10);
+    const long = tensor([1, 2048, 8, 64], next);
+    const busy = engine.attention({ q: long, k: long, v: long });
+    const controller = new AbortController();
+    const { signal } = controller;
+    const calls = [
+      engine.decode({ q: mk(1, 0), cache, k: mk(1, 7), v: mk(1, 7), signal }),
+      engine.decode({ q: mk(1, 0), cache }),
+      cache.fork(),
+      cache.append({ k: mk(1, 8), v: mk(1, 8) }),
+    ];
+    controller.abort("no");
+    expect((await Promise.allSettled(calls)).map(({ status }) => status)).toEqual(Array(4).fill("rejected"));
+    await busy;
+    expect([...cache.lengths]).toEqual([2]);
+    await cache.append({ k: mk(2, 3), v: mk(2, 3) });
+    using fork = await cache.fork();
+    const appended = fork.append({ k: mk(1, 9), v: mk(1, 9) }).catch(() => {});
+    fork.dispose();
+    await appended;
+    const { out } = await engine.decode({ q: mk(1, 0), cache });
+    expect(out.data[0]).toBe(2);
+  });
+
   it("aborts with the reason", async (context) => {
     if (!engine) return context.skip(why);
     const next = random(9);
