@@ -3,10 +3,11 @@ import type { AttentionDesc, TensorDesc } from "./backend.js";
 import { type CheckedAttention, checkAttention, swapHeads } from "./check-attention.js";
 import type { FloatDType } from "./dtype.js";
 import type { EngineCore } from "./engine-core.js";
+import { TesseraError } from "./error.js";
 import { isFloat16Array } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
 import { suggestion } from "./option-names.js";
-import { newHostArray, Staging } from "./staging.js";
+import { newHostArray, Staging, shapeOnly } from "./staging.js";
 import { contiguousStrides } from "./strides.js";
 import { allocateTensor, type Tensor } from "./tensor.js";
 import { shapeKey } from "./tune-key.js";
@@ -29,6 +30,27 @@ export function applyTuning(core: EngineCore, checked: CheckedAttention): void {
   if (!best) return;
   desc.kernel = best.kernel;
   desc.numSplits = best.numSplits;
+}
+
+/** A call's descriptor without results, and without host arrays that the device can't read. */
+export function askable(core: EngineCore, checked: CheckedAttention): AttentionDesc {
+  checkKernelName(core, checked.desc.kernel);
+  applyTuning(core, checked);
+  const { desc, outDType, outShape, lseShape, bhsd } = checked;
+  const out = shapeOnly(outDType, outShape);
+  desc.out = checked.out ?? (bhsd ? swapHeads(out) : out);
+  if (checked.returnLse) desc.lse = shapeOnly("f32", lseShape);
+  return core.hostMemory ? desc : withoutHostArrays(desc);
+}
+
+function withoutHostArrays(desc: AttentionDesc): AttentionDesc {
+  const members: [string, unknown][] = Object.entries(desc).map(([name, value]) => {
+    const onHost = typeof value === "object" && value !== null && "strides" in value && ArrayBuffer.isView(value.data);
+    if (!onHost) return [name, value];
+    const tensor = value as TensorDesc;
+    return [name, { ...shapeOnly(tensor.dtype, tensor.shape), strides: tensor.strides }];
+  });
+  return Object.fromEntries(members) as unknown as AttentionDesc;
 }
 
 interface Results {
@@ -56,20 +78,19 @@ export function launch(
   if (signal?.aborted) throw signal.reason;
   checkKernelName(core, desc.kernel);
   const staging = new Staging(core);
-  let tensors: Tensor[] | undefined;
+  const made: Tensor[] = [];
   try {
-    const results = checked.onHost ? hostResults(given, checked, staging) : tensorResults(core, given, checked);
-    if (!checked.onHost) tensors = results.made;
+    const result = resultsFor(core, given, checked, staging, made);
     const work = run(staging.inputs(desc as AttentionDesc), staging);
     return work.then(
-      () => delivered(results.result, staging),
+      () => delivered(result, staging),
       (reason: unknown) => {
-        abandon(tensors, staging);
+        abandon(made, staging);
         throw reason;
       },
     );
   } catch (error) {
-    abandon(tensors, staging);
+    abandon(made, staging);
     throw error;
   }
 }
@@ -83,20 +104,32 @@ function delivered(result: Results, staging: Staging): Results | Promise<Results
   return home.then(() => result).finally(() => staging.finish());
 }
 
-function abandon(tensors: readonly Tensor[] | undefined, staging: Staging): void {
-  for (const tensor of tensors ?? []) tensor.dispose();
+function abandon(made: readonly Tensor[], staging: Staging): void {
+  for (const tensor of made) tensor.dispose();
   staging.finish();
 }
 
-interface Made {
-  readonly result: Results;
-  /** Tensors that are the engine's to give up if the call fails. */
-  readonly made: Tensor[];
+/** @param made takes the tensors that are the engine's to give up if the call fails */
+function resultsFor(
+  core: EngineCore,
+  given: Given,
+  checked: CheckedAttention,
+  staging: Staging,
+  made: Tensor[],
+): Results {
+  try {
+    return checked.onHost ? hostResults(given, checked, staging) : tensorResults(core, given, checked, made);
+  } catch (error) {
+    // No memory for results that the back end wouldn't compute anyway: that is the better reason.
+    if (!(error instanceof TesseraError) || error.code !== "out-of-memory") throw error;
+    const support = core.context.supports(askable(core, checked));
+    if (support.supported) throw error;
+    throw new TesseraError(support.code, support.reason, { cause: error });
+  }
 }
 
-function tensorResults(core: EngineCore, given: Given, checked: CheckedAttention): Made {
+function tensorResults(core: EngineCore, given: Given, checked: CheckedAttention, made: Tensor[]): Results {
   const { desc, outShape, outDType, lseShape, bhsd } = checked;
-  const made: Tensor[] = [];
   if (checked.out) desc.out = checked.out;
   else {
     const out = allocateTensor(core, outDType, outShape);
@@ -104,14 +137,14 @@ function tensorResults(core: EngineCore, given: Given, checked: CheckedAttention
     desc.out = bhsd ? swapHeads(out.desc) : out.desc;
   }
   const out = checked.out ? given.out : made[0];
-  if (!checked.returnLse) return { result: { out }, made };
+  if (!checked.returnLse) return { out };
   const lse = allocateTensor(core, "f32", lseShape);
   made.push(lse);
   desc.lse = lse.desc;
-  return { result: { out, lse }, made };
+  return { out, lse };
 }
 
-function hostResults(given: Given, checked: CheckedAttention, staging: Staging): Made {
+function hostResults(given: Given, checked: CheckedAttention, staging: Staging): Results {
   const { desc, outShape, outDType, lseShape, bhsd } = checked;
   let out = given.out;
   if (checked.out) desc.out = staging.output(checked.out);
@@ -127,7 +160,7 @@ function hostResults(given: Given, checked: CheckedAttention, staging: Staging):
     desc.out = staging.output(bhsd ? swapHeads(view) : view);
     out = { data: likeInput(given.q, outDType, data), dtype: outDType, shape: outShape };
   }
-  if (!checked.returnLse) return { result: { out }, made: [] };
+  if (!checked.returnLse) return { out };
   const data = newHostArray("f32", lseShape);
   desc.lse = staging.output({
     data,
@@ -136,7 +169,7 @@ function hostResults(given: Given, checked: CheckedAttention, staging: Staging):
     shape: lseShape,
     strides: contiguousStrides(lseShape),
   });
-  return { result: { out, lse: { data, dtype: "f32", shape: lseShape } }, made: [] };
+  return { out, lse: { data, dtype: "f32", shape: lseShape } };
 }
 
 /** A Float16Array for a Float16Array. */

@@ -5,6 +5,7 @@ import { layouts, swapHeads } from "./check-attention.js";
 import { checkStarts } from "./check-sequences.js";
 import { describe } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
+import { leastF32, vanishes } from "./numeric.js";
 import { floatDTypes, int32, type Owner, operandOf } from "./operands.js";
 import { checkNames, checkWord } from "./option-names.js";
 import { countOf, shapeText } from "./strides.js";
@@ -104,6 +105,12 @@ function checkRope(value: unknown, headDim: number, positionsShape: readonly num
   // The contract's 0 means 1: a caller who writes 0 wants something else.
   if (typeof scale !== "number" || scale === 0 || !Number.isFinite(Math.fround(scale))) {
     throw invalid(`rope.scale is ${describe(scale)}; allowed: a finite number other than 0`);
+  }
+  for (const [name, value] of [
+    ["theta", theta],
+    ["scale", scale],
+  ] as const) {
+    if (vanishes(value)) throw invalid(`rope.${name} is ${value}; allowed: a size of at least ${leastF32}`);
   }
   const rope = { pairing, theta, dims, scale };
   return positions === undefined ? rope : { ...rope, positions: positionsOf(positions, positionsShape, owner) };

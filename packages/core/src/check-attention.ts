@@ -10,6 +10,7 @@ import type { FloatDType } from "./dtype.js";
 import { invalid } from "./invalid.js";
 import { cacheDTypes, floatDTypes, type Owner, operandOf } from "./operands.js";
 import { checkBoolean, checkNames, checkSignal, checkWord } from "./option-names.js";
+import { checkApart, overlapsItself } from "./overlap.js";
 import { shapeText } from "./strides.js";
 import { isTensor } from "./tensor-brand.js";
 
@@ -157,6 +158,7 @@ export function checkAttention(options: unknown, owner: Owner, call = "attention
 
   const outShape = packedQ ? [queryRows, heads, valueDim] : [batch, queryRows, heads, valueDim];
   const out = given.out === undefined ? undefined : output(given.out, outShape, bhsd, owner);
+  if (out) checkApart(out, desc);
   return {
     desc,
     sizes,
@@ -177,12 +179,10 @@ function output(value: unknown, shape: readonly number[], bhsd: boolean, owner: 
   if (desc.shape.length !== shape.length || desc.shape.some((extent, i) => extent !== shape[i])) {
     throw invalid(`out has shape ${shapeText(given.shape)}; allowed: ${shapeText(bhsd ? swapped(shape) : shape)}`);
   }
-  // Rows that fall onto each other would be written twice.
-  for (let i = 0; i < shape.length; i++) {
-    if (shape[i]! > 1 && desc.strides[i] === 0)
-      throw invalid(
-        `out has strides ${shapeText(given.strides)}; allowed: no stride of 0 (an expanded view can't be written)`,
-      );
+  if (overlapsItself(desc)) {
+    throw invalid(
+      `out has strides ${shapeText(given.strides)}: its elements overlap; allowed: a dense array, slices and transposes of one`,
+    );
   }
   return desc;
 }

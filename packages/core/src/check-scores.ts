@@ -2,6 +2,7 @@
 import type { AttentionDesc, TensorDesc } from "./backend.js";
 import { describe } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
+import { leastF32, vanishes } from "./numeric.js";
 import { boolBytes, type CheckedInts, floatDTypes, type Owner, operandOf, perHead } from "./operands.js";
 import { checkBoolean, checkWhole, checkWord } from "./option-names.js";
 import { countOf, shapeText } from "./strides.js";
@@ -42,6 +43,7 @@ export function checkScalars(options: Options, desc: Mutable<AttentionDesc>): vo
     if (typeof softcap !== "number" || !(softcap >= 0) || !Number.isFinite(Math.fround(softcap))) {
       throw invalid(`softcap is ${describe(softcap)}; allowed: 0 (off) or a finite number > 0`);
     }
+    if (vanishes(softcap)) throw invalid(`softcap is ${softcap}; allowed: 0 (off) or at least ${leastF32}`);
     desc.softcap = softcap;
   }
   checkBoolean(causal, "causal");

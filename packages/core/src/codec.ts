@@ -2,6 +2,8 @@
 import { BLOCK, decodeQ4Block, decodeQ8Block, encodeQ4Block, encodeQ8Block } from "./block-formats.js";
 import { type CacheDType, type DType, dtypes } from "./dtype.js";
 import { TesseraError } from "./error.js";
+import { describe, hostArray, list } from "./host-tensor.js";
+import { invalid } from "./invalid.js";
 import { bf16Table, f8Table, f16Table, toBF16, toF8, toF16 } from "./numeric.js";
 
 /** Typed array that holds elements of a type: blocks and bytes in a Uint8Array. */
@@ -94,15 +96,28 @@ export interface HostArray {
   q4_0: Uint8Array;
 }
 
+const storageDTypes: readonly CacheDType[] = ["f32", "f16", "bf16", "f8_e4m3", "q8_0", "q4_0"];
+
+function checkStorage(dtype: unknown): void {
+  if (!storageDTypes.includes(dtype as CacheDType))
+    throw invalid(`dtype is ${describe(dtype)}; allowed: ${list(storageDTypes)}`);
+}
+
 /**
  * Numbers as a typed array of a storage type.
  *
  * @param values any numbers; for q8_0 and q4_0 a multiple of 32 of them
  * @param dtype storage type; values are rounded to nearest even once, f8_e4m3 saturates at 448, and q8_0 and q4_0 are
  *   quantised as ggml's reference does
- * @throws TesseraError `invalid-argument` if `values` is no whole number of blocks
+ * @throws TesseraError `invalid-argument`: an unknown type, something else than numbers, no whole number of blocks
  */
 export function encode<T extends CacheDType>(values: ArrayLike<number>, dtype: T): HostArray[T] {
+  checkStorage(dtype);
+  const length = typeof values === "object" && values !== null ? values.length : undefined;
+  if (!Number.isSafeInteger(length)) throw invalid(`values is ${describe(values)}; allowed: an array of numbers`);
+  for (let i = 0; i < values.length; i++) {
+    if (typeof values[i] !== "number") throw invalid(`values[${i}] is ${describe(values[i])}; allowed: numbers`);
+  }
   const { block, bytes } = dtypes[dtype];
   if (values.length % block !== 0) {
     throw new TesseraError(
@@ -119,9 +134,12 @@ export function encode<T extends CacheDType>(values: ArrayLike<number>, dtype: T
 /**
  * A typed array of a storage type as float32, exactly.
  *
- * @throws TesseraError `invalid-argument` if `data` is no whole number of blocks
+ * @throws TesseraError `invalid-argument`: an unknown type, another array, no whole number of blocks
  */
 export function decode<T extends CacheDType>(data: HostArray[T], dtype: T): Float32Array {
+  checkStorage(dtype);
+  const wanted = hostArray(dtype, 0).constructor as new () => HostArray[T];
+  if (!(data instanceof wanted)) throw invalid(`data is ${describe(data)}; allowed for ${dtype}: ${wanted.name}`);
   const { block, bytes } = dtypes[dtype];
   if (block > 1 && data.length % bytes !== 0) {
     throw new TesseraError("invalid-argument", `${dtype} stores blocks of ${bytes} bytes; got ${data.length} bytes`);

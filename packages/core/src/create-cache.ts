@@ -2,6 +2,7 @@
 import { checkCacheOptions, type KvCacheOptions } from "./cache-options.js";
 import { CacheState } from "./cache-state.js";
 import type { EngineCore } from "./engine-core.js";
+import { TesseraError } from "./error.js";
 import { invalid } from "./invalid.js";
 import { KvCache } from "./kv-cache.js";
 import { perHead } from "./operands.js";
@@ -11,6 +12,14 @@ import { isTensor } from "./tensor-brand.js";
 export function createCache(core: EngineCore, options: KvCacheOptions): KvCache {
   core.alive();
   const shape = checkCacheOptions(options);
+  const most = Math.max(...core.kernels().map(({ usable, maxHeadDim }) => (usable ? maxHeadDim : 0)));
+  for (const name of ["headDim", "valueDim"] as const) {
+    if (shape[name] <= most) continue;
+    throw new TesseraError(
+      "unsupported",
+      `${name} is ${shape[name]}; allowed on ${core.backend}: 1 to ${most}, the largest of its kernels`,
+    );
+  }
   const scale = (name: "k" | "v") => {
     const value = options.scales?.[name];
     if (value === undefined) return undefined;

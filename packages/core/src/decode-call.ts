@@ -9,6 +9,7 @@ import { describe } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
 import { KvCache, type PreparedAppend } from "./kv-cache.js";
 import { checkNames } from "./option-names.js";
+import { checkApart } from "./overlap.js";
 import { Staging } from "./staging.js";
 import { isTensor } from "./tensor-brand.js";
 
@@ -114,6 +115,7 @@ function appendAndAttend(core: EngineCore, given: Options, held: Options, cache:
     prepared = cache.prepare(tokens, rotated?.desc);
     const ready = prepared;
     const checked = checkOver(core, held, cache, ready);
+    if (checked.out) checkApart(checked.out, { k: tokens.k, v: tokens.v, "rope.positions": tokens.rope?.positions });
     applyTuning(core, checked);
     const call = launch(core, given as { q: unknown }, checked, (desc, staging) => {
       const attention = rotated ? { ...desc, q: rotated.desc } : desc;

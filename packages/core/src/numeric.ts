@@ -26,6 +26,12 @@ function magnitudeBits(value: number, mantissa: number, minExponent: number): nu
 
 const isNegative = (value: number) => value < 0 || Object.is(value, -0);
 
+/** The smallest positive float32. */
+export const leastF32 = 2 ** -149;
+
+/** Whether a number is other than 0 and float32 holds it as 0, which back ends take for an option that is absent. */
+export const vanishes = (value: number): boolean => value !== 0 && Math.fround(value) === 0;
+
 /** Bits of an IEEE half. Beyond 65,520 it is infinite. */
 export function toF16(value: number): number {
   const sign = isNegative(value) ? 0x8000 : 0;

@@ -72,7 +72,7 @@ function hostOperand(value: unknown, name: string, fallback: DType | undefined):
   }
   const { data: given, shape, dtype: said, strides: givenStrides } = value as Record<string, unknown>;
   const data = fallback === "bool" && Array.isArray(given) ? boolBytes(given, name) : given;
-  const dtype = dtypeOf(data, said ?? (data instanceof Uint8Array ? fallback : undefined), name);
+  const dtype = dtypeOf(data, said === undefined && data instanceof Uint8Array ? fallback : said, name);
   checkShape(shape, name);
   checkBlocks(shape, dtype, name);
   const strides = givenStrides === undefined ? contiguousStrides(shape) : givenStrides;

@@ -227,6 +227,16 @@ describe("what doesn't fit", () => {
       { ...tokens(1), rope: { pairing: "half", dims: 3 } },
       /rope\.dims is 3; allowed: even numbers from 2 to 4/,
     ],
+    [
+      "theta that float32 holds as 0",
+      { ...tokens(1), rope: { pairing: "half", theta: 1e-46 } },
+      /rope\.theta is 1e-46; .*1\.401298464324817e-45/,
+    ],
+    [
+      "scale that float32 holds as 0",
+      { ...tokens(1), rope: { pairing: "half", scale: -1e-46 } },
+      /rope\.scale is -1e-46; .*1\.401298464324817e-45/,
+    ],
     ["theta", { ...tokens(1), rope: { pairing: "half", theta: 0 } }, /rope\.theta is 0/],
     [
       "positions",
@@ -264,10 +274,25 @@ describe("what doesn't fit", () => {
     ["scale count", { dtype: "f8_e4m3", scales: { k: [1, 2] } }, /scales\.k has 2 values; allowed: 1/],
     ["scale 0", { dtype: "f8_e4m3", scales: { v: [0] } }, /scales\.v\[0\] is 0/],
     ["too large", { capacity: 0x7fffffff, headDim: 2 ** 30 }, /more than 2\^53 - 1 elements/],
+    ["head dim", { headDim: 513 }, /headDim is 513; allowed on reference: 1 to 512, the largest of its kernels/],
+    ["value dim", { valueDim: 514 }, /valueDim is 514; allowed on reference: 1 to 512/],
+    ["dtype null", { dtype: null }, /dtype is null/],
     ["unknown", { kv_heads: 2 }, /Did you mean kvHeads\?/],
   ])("kvCache: %s", (_, options, message) => {
     const all = { batch: 2, kvHeads: 1, headDim: 4, capacity: 4, dtype: "f32", ...options };
     expect(() => engine.kvCache(all as never)).toThrow(message);
+  });
+
+  it("decode refuses an out in the memory of its new tokens", async () => {
+    using cache = make();
+    const q = tensor([2, 1, 1, 4], next);
+    const { k, v } = tokens(1);
+    await expect(engine.decode({ q, cache, k, v, out: v })).rejects.toMatchObject({
+      code: "invalid-argument",
+      message: expect.stringMatching(/out and v share memory/),
+    });
+    await expect(engine.decode({ q, cache, out: q })).rejects.toThrow(/out and q share memory/);
+    expect([...cache.lengths]).toEqual([0, 0]);
   });
 
   it("decode names what is contradictory", async () => {

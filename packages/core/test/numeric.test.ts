@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { decode, encode } from "../src/codec.js";
+import { TesseraError } from "../src/error.js";
 import { bf16Table, f8Table, f16Table, toBF16, toF8, toF16 } from "../src/numeric.js";
 
 /** Every neighbouring pair of finite values: itself, the tie (to even), and both sides of it. */
@@ -95,5 +96,26 @@ describe("block formats", () => {
   it("refuses half a block", () => {
     expect(() => encode([1, 2, 3], "q8_0")).toThrow(/blocks of 32 values; got 3/);
     expect(() => decode(new Uint8Array(17), "q4_0")).toThrow(/blocks of 18 bytes; got 17/);
+  });
+});
+
+describe("what can't be converted", () => {
+  it.each([
+    ["a type that there isn't", () => encode([1, 2], "f64" as never), /dtype is "f64"; allowed: "f32", "f16"/],
+    ["an inherited name", () => encode([1, 2], "constructor" as never), /dtype is "constructor"/],
+    ["null", () => encode(null as never, "f16"), /values is null; allowed: an array of numbers/],
+    ["a number", () => encode(3 as never, "f16"), /values is 3/],
+    ["strings", () => encode([1, "a"] as never, "f16"), /values\[1\] is "a"; allowed: numbers/],
+    ["big integers", () => encode(BigInt64Array.of(1n) as never, "f32"), /values\[0\] is 1; allowed: numbers/],
+    ["decode: a type that there isn't", () => decode(new Float32Array(1) as never, "f64" as never), /dtype is "f64"/],
+    ["decode: null", () => decode(null as never, "f16"), /data is null/],
+    [
+      "decode: another array",
+      () => decode(new Float32Array(1) as never, "f16"),
+      /data is Float32Array; allowed for f16: Uint16Array/,
+    ],
+  ])("%s", (_, call, message) => {
+    expect(call).toThrow(TesseraError);
+    expect(call).toThrow(message);
   });
 });

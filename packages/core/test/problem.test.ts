@@ -32,6 +32,9 @@ const foreign = await reference();
 const gone = engine.tensor(new Float32Array(4), { shape: [1, 1, 1, 4] });
 gone.dispose();
 
+const shared = new Float32Array(1200);
+const fused = engine.tensor(new Float32Array(2 * 4 * 24 * 8), { shape: [2, 4, 24, 8] });
+
 // Options that are wrong, and what the message has to say about it.
 const wrong: [string, unknown, RegExp][] = [
   ["no object", 3, /attention takes an object of options; got 3/],
@@ -45,6 +48,39 @@ const wrong: [string, unknown, RegExp][] = [
   ["snake case", { q, k, v, seq_lens_k: [1, 2] }, /Did you mean seqLensK\?/],
   ["inherited name", { q, k, v, constructor: 1 }, /no option "constructor"/],
   ["q missing", { k, v }, /q is missing; required/],
+  ["dtype null", { q: { ...q, dtype: null }, k, v }, /q\.dtype is null; allowed for a Float32Array: "f32"/],
+  [
+    "mask's dtype null",
+    { q, k, v, mask: { data: new Uint8Array(36), shape: [4, 9], dtype: null } },
+    /mask\.dtype is null/,
+  ],
+  ["softcap that float32 holds as 0", { q, k, v, softcap: 1e-46 }, /softcap is 1e-46; .*1\.401298464324817e-45/],
+  [
+    "out with rows that overlap",
+    { q, k, v, out: { data: new Float32Array(1000), shape: [2, 4, 6, 5], strides: [120, 5, 1, 1] } },
+    /out has strides \[120, 5, 1, 1\]: its elements overlap/,
+  ],
+  [
+    "out in the memory of q",
+    {
+      q: { data: shared.subarray(100, 484), shape: q.shape },
+      k,
+      v,
+      out: { data: shared.subarray(0, 240), shape: [2, 4, 6, 5] },
+    },
+    /out and q share memory; allowed: an out apart from every input/,
+  ],
+  [
+    "out in the memory of a bias",
+    {
+      q,
+      k,
+      v,
+      bias: { data: shared.subarray(0, 36), shape: [4, 9] },
+      out: { data: shared.subarray(35, 275), shape: [2, 4, 6, 5] },
+    },
+    /out and bias share memory/,
+  ],
   ["bare array", { q: new Float32Array(8), k, v }, /q is Float32Array with no shape; pass \{ data, shape \}/],
   [
     "half without dtype",
@@ -216,7 +252,7 @@ const wrong: [string, unknown, RegExp][] = [
   [
     "out expanded",
     { q, k, v, out: { data: new Float32Array(240), shape: [2, 4, 6, 5], strides: [0, 30, 5, 1] } },
-    /out has strides .* no stride of 0/,
+    /out has strides .*: its elements overlap/,
   ],
   [
     "out dtype",
@@ -236,6 +272,11 @@ const onlyEngine: [string, unknown, RegExp][] = [
     "another engine's tensor",
     { q: foreign.tensor(new Float32Array(384), { shape: q.shape }), k, v },
     /q is a tensor of another engine/,
+  ],
+  [
+    "out is k",
+    { q: fused.slice(2, 0, 6), k: fused.slice(2, 6, 8), v: fused.slice(2, 8, 10), out: fused.slice(2, 7, 13) },
+    /out and k share memory/,
   ],
   [
     "transposed last dimension",
@@ -302,6 +343,24 @@ describe("what is allowed is allowed", () => {
     ["tensor lengths", { q, k, v, seqLensK: engine.tensor(Int32Array.of(3, 9), { shape: [2] }) }],
     ["negative window of -1", { q, k, v, window: [-1, -1] }],
     ["huge window", { q, k, v, window: [2 ** 50, 2 ** 50] }],
+    [
+      "out beside q, in one array",
+      {
+        q: { data: shared.subarray(240, 624), shape: q.shape },
+        k,
+        v,
+        out: { data: shared.subarray(0, 240), shape: [2, 4, 6, 5] },
+      },
+    ],
+    [
+      "out between q, k and v",
+      { q: fused.slice(2, 0, 6), k: fused.slice(2, 6, 8), v: fused.slice(2, 8, 10), out: fused.slice(2, 10, 16) },
+    ],
+    [
+      "out with heads first",
+      { q, k, v, out: { data: new Float32Array(240), shape: [2, 4, 6, 5], strides: [120, 5, 20, 1] } },
+    ],
+    ["no rows, and an out", { q: f32([2, 0, 6, 8]), k, v, out: f32([2, 0, 6, 5]) }],
     ["packed", packed],
     ["paged", paged],
   ];
@@ -329,6 +388,21 @@ describe("contents of tensors are the back end's to check", () => {
 });
 
 describe("what reference can't do", () => {
+  it("is asked before memory is missed", async () => {
+    const huge = { data: new Float32Array(513), shape: [1, 2 ** 40, 1, 513], strides: [0, 0, 0, 1] };
+    const call = { q: huge, k: f32([1, 1, 1, 513]), v: f32([1, 1, 1, 513]), returnLse: true } as never;
+    const support = engine.supports(call);
+    expect(support).toMatchObject({ supported: false, code: "unsupported" });
+    await expect(engine.attention(call)).rejects.toMatchObject({
+      code: "unsupported",
+      message: (support as { reason: string }).reason,
+    });
+    const fits = { data: new Float32Array(8), shape: [1, 2 ** 40, 1, 8], strides: [0, 0, 0, 1] };
+    await expect(engine.attention({ q: fits, k: f32([1, 1, 1, 8]), v: f32([1, 1, 1, 8]) })).rejects.toMatchObject({
+      code: "out-of-memory",
+    });
+  });
+
   it.each([
     [
       "head dim 513",
