@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { here, runNode } from "./run-node.js";
@@ -11,8 +11,16 @@ it("has a first program", () => {
   expect(programs[0]).toContain("openEngine");
 });
 
-for (const [index, source] of programs.entries()) {
-  it(`program ${index + 1} of the README runs as it stands`, () => {
+const examples = join(here, "../../examples");
+const files = readdirSync(examples).filter((name) => name.endsWith(".mjs"));
+const sources = files.map((name) => readFileSync(join(examples, name), "utf8"));
+
+it("the README's programs are in examples/, word for word", () => {
+  for (const program of programs) expect(sources).toContain(program);
+});
+
+for (const [index, source] of sources.entries()) {
+  it(`examples/${files[index]} runs as it stands`, () => {
     const { status, stdout, stderr } = runNode(source, "mjs");
     expect(stderr).toBe("");
     expect(status).toBe(0);

@@ -72,7 +72,7 @@ inline void row_options(const Problem& p, const Sequence& s, int64_t b, int64_t 
     if (p.softcap > 0) {
       // The row holds kDecodeTile scores, a whole number of vectors.
       for (int64_t j = 0; j < count; j += TSR_VL) {
-        store(scores + j, splat(p.softcap) * tanh_vector(load(scores + j) * splat(1.0f / p.softcap)));
+        store(scores + j, splat(p.softcap) * tanh_vector(load(scores + j) / splat(p.softcap)));
       }
     }
     if (p.bias.given()) {

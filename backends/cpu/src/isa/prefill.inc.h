@@ -118,9 +118,8 @@ inline void panel_options(const Problem& p, int64_t b, const Panel& panel, Span 
   const int64_t count = keys.size();
   if (p.softcap > 0) {
     const vf cap = splat(p.softcap);
-    const vf inverse = splat(1.0f / p.softcap);
     for (int64_t at = 0; at < count * kPanel; at += TSR_VL) {
-      store(scores + at, cap * tanh_vector(load(scores + at) * inverse));
+      store(scores + at, cap * tanh_vector(load(scores + at) / cap));
     }
   }
   if (p.bias.given() || p.mask.given()) {
