@@ -5,7 +5,7 @@ import { invalid } from "./invalid.js";
 
 /** Whether elements of a view overlap, or its dimensions mesh like teeth, so that no slice or transpose gives it. */
 export function overlapsItself({ shape, strides }: TensorDesc): boolean {
-  if (shape.includes(0)) return false;
+  if (shape.includes(0) || isDense(shape, strides)) return false;
   const inOrder = strides.map((stride, i) => [stride, shape[i]!] as const).sort(([a], [b]) => a - b);
   let reach = 1;
   for (const [stride, extent] of inOrder) {
@@ -16,8 +16,19 @@ export function overlapsItself({ shape, strides }: TensorDesc): boolean {
   return false;
 }
 
+// The common case, told without allocating.
+function isDense(shape: readonly number[], strides: readonly number[]): boolean {
+  let count = 1;
+  for (let d = shape.length - 1; d >= 0; d--) {
+    if (strides[d] !== count) return false;
+    count *= shape[d]!;
+  }
+  return true;
+}
+
+const memoryOf = ({ data }: TensorDesc): object => (ArrayBuffer.isView(data) ? data.buffer : data);
+
 interface Span {
-  readonly memory: object;
   readonly begin: number;
   readonly end: number;
   /** Bytes of a row of the last dimension. */
@@ -36,7 +47,7 @@ function spanOf({ data, byteOffset, dtype, shape, strides }: TensorDesc): Span {
     .filter(({ extent }) => extent !== 1);
   const last = steps.reduce((sum, { stride, extent }) => sum + (extent - 1) * stride, begin);
   const end = shape.includes(0) ? begin : last + row;
-  return { memory: onHost ? data.buffer : data, begin, end, row, steps };
+  return { begin, end, row, steps };
 }
 
 /** Bytes that a view takes of each period, if it repeats with it. */
@@ -67,12 +78,15 @@ function interleaved(a: Span, b: Span): boolean {
  * @throws TesseraError `invalid-argument`
  */
 export function checkApart(out: TensorDesc, inputs: object): void {
-  const target = spanOf(out);
-  for (const [name, value] of Object.entries(inputs)) {
+  if (out.shape.includes(0)) return;
+  const memory = memoryOf(out);
+  for (const name in inputs) {
+    const value: unknown = inputs[name as keyof typeof inputs];
     if (typeof value !== "object" || value === null || !("strides" in value)) continue;
-    const source = spanOf(value as TensorDesc);
-    if (source.memory !== target.memory || source.begin === source.end || target.begin === target.end) continue;
-    if (source.begin >= target.end || target.begin >= source.end || interleaved(target, source)) continue;
-    throw invalid(`out and ${name} share memory; allowed: an out apart from every input`);
+    if (memoryOf(value as TensorDesc) !== memory) continue;
+    const [target, source] = [spanOf(out), spanOf(value as TensorDesc)];
+    if (source.begin === source.end || source.begin >= target.end || target.begin >= source.end) continue;
+    if (!interleaved(target, source))
+      throw invalid(`out and ${name} share memory; allowed: an out apart from every input`);
   }
 }
