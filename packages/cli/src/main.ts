@@ -1,12 +1,16 @@
 import { run } from "./program.js";
+import { exit } from "./ui/exit.js";
 
-// A reader that has seen enough (`| head`) is no failure.
-for (const stream of [process.stdout, process.stderr]) {
-  stream.on("error", (error: NodeJS.ErrnoException) => {
-    if (error.code !== "EPIPE") throw error;
-    process.exit();
-  });
-}
+let unwritten = false;
+// A reader that has seen enough (`| head`) is no failure: the command ends as if it had been read to the end.
+process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  if (error.code === "EPIPE" || unwritten) return;
+  unwritten = true;
+  process.stderr.write(`tessera: can't write the output: ${error.message}\n`);
+  process.exitCode = exit.usage;
+});
+// Nobody is left to tell it to.
+process.stderr.on("error", () => {});
 // Through exit, so that a half-written file is removed.
 for (const [signal, code] of [
   ["SIGINT", 130],
@@ -15,8 +19,9 @@ for (const [signal, code] of [
   process.once(signal, () => process.exit(code));
 }
 
-process.exitCode = await run(
+const code = await run(
   process.argv.slice(2),
   (text) => void process.stdout.write(text),
   (text) => void process.stderr.write(text),
 );
+process.exitCode = unwritten ? exit.usage : code;
