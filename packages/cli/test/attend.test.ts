@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { decode, type OracleOptions, oracle } from "@tessera/core";
-import { beforeAll, describe, expect, it } from "vitest";
+import { afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { SafetensorsFile } from "../src/safetensors/read.js";
 import { f32, i32, kjv, type Plain, put, random, safetensors, scratch, tessera } from "./helpers.js";
 
@@ -44,6 +44,39 @@ let native = false;
 beforeAll(async () => {
   const { backends } = JSON.parse((await tessera("devices", "--json")).out);
   native = backends.some((b: { backend: string; state: string }) => b.backend === "cpu" && b.state === "usable");
+});
+
+describe("where auto falls back to the reference", () => {
+  afterEach(() => vi.unstubAllEnvs());
+
+  it("says in one line why cpu was passed over", async (ctx) => {
+    if (process.platform !== "linux" || !native) ctx.skip("needs a CPU back end to break");
+    const broken = scratch();
+    put(broken, "libtessera-cpu.so", Buffer.from("\x7fELF"));
+    vi.stubEnv("TESSERA_BACKEND_PATH", broken);
+    const path = put(
+      folder,
+      "small.safetensors",
+      safetensors(Object.fromEntries(["q", "k", "v"].map((name) => [name, f32([2, 1, 4], next)]))),
+    );
+    const { code, out: text } = await tessera("attend", path);
+    expect(code).toBe(0);
+    expect(text).toMatch(
+      /^backend {2}reference, .*\nnot cpu {2}load-failed: .*libtessera-cpu\.so.*; see tessera doctor\n/m,
+    );
+    const report = await json(0, path);
+    expect(report.backend).toBe("reference");
+    expect(report.passedOver).toEqual([
+      {
+        backend: "cpu",
+        state: "load-failed",
+        reason: expect.stringContaining("libtessera-cpu.so"),
+        fix: expect.any(String),
+      },
+    ]);
+    // What is asked for is no fallback.
+    expect((await json(0, path, "--backend", "reference")).passedOver).toBeUndefined();
+  });
 });
 
 describe("the real input", () => {

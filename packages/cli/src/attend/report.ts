@@ -1,4 +1,4 @@
-import type { Engine } from "@tessera/core";
+import type { Engine, Tried } from "@tessera/core";
 import { bytes, milliseconds, scientific, table } from "../ui/table.js";
 import type { Comparison, Verdict } from "./check.js";
 import type { FloatTensor, Inputs } from "./inputs.js";
@@ -11,6 +11,8 @@ export interface Report {
   readonly prefix: string;
   readonly backend: string;
   readonly device: { readonly index: number; readonly name: string; readonly arch: string };
+  /** What is faster and didn't work, where nobody asked for the reference. */
+  readonly passedOver?: readonly Tried[];
   readonly kernel: string;
   readonly splits: number;
   readonly shapes: { readonly [tensor: string]: readonly number[] };
@@ -33,6 +35,7 @@ export function toReport(
   verdict: Verdict | undefined,
 ): Report {
   const { index, name, arch } = engine.device;
+  const passed = passedOver(engine);
   const { ok = true, ...errors } = verdict ?? {};
   const fileShape = ({ shape }: FloatTensor) => (inputs.unbatched ? shape.slice(1) : shape);
   return {
@@ -40,6 +43,7 @@ export function toReport(
     prefix: inputs.prefix,
     backend: engine.backend,
     device: { index, name, arch },
+    ...(passed.length > 0 && { passedOver: passed }),
     kernel: result.kernel,
     splits: result.splits,
     shapes: {
@@ -59,6 +63,12 @@ export function toReport(
   };
 }
 
+/** Every machine has a processor, so that the reference in its place wants a reason. */
+function passedOver({ backend, selection }: Engine): readonly Tried[] {
+  if (backend !== "reference" || selection.requested !== "auto") return [];
+  return selection.tried.filter((one) => one.backend === "cpu");
+}
+
 /** What a person reads. */
 export function describe(path: string, reports: readonly Report[], settings: Settings): string {
   const [first] = reports as [Report];
@@ -66,6 +76,9 @@ export function describe(path: string, reports: readonly Report[], settings: Set
     ["file", path],
     ["backend", `${first.backend}, device ${first.device.index}: ${first.device.name} (${first.device.arch})`],
   ];
+  for (const { backend, state, reason } of first.passedOver ?? []) {
+    rows.push([`not ${backend}`, `${state}: ${reason.replace(/\s+/g, " ").trim()}; see tessera doctor`]);
+  }
   for (const report of reports) {
     if (reports.length > 1) rows.push([], [report.prefix]);
     rows.push(...rowsOf(report));
