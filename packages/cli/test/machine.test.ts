@@ -3,9 +3,14 @@ import { describe as describeDevices } from "../src/commands/devices.js";
 import { environment } from "../src/doctor/environment.js";
 import { describeDoctor, type Findings } from "../src/doctor/findings.js";
 import { describeSystem } from "../src/doctor/system.js";
-import { tessera } from "./helpers.js";
+import { kjv, tessera } from "./helpers.js";
 
 afterEach(() => vi.unstubAllEnvs());
+
+async function cpuUsable(): Promise<boolean> {
+  const { chosen } = JSON.parse((await tessera("devices", "--json")).out);
+  return chosen.backend === "cpu";
+}
 
 const backends = ["cuda", "hip", "webgpu", "cpu", "reference"];
 
@@ -38,6 +43,15 @@ describe("tessera devices", () => {
       expect(code).toBe(3);
       expect(out).toContain("No device can be used as asked");
     }
+  });
+
+  it("TESSERA_BACKEND that is no back end is wrong usage, in the words of attend", async () => {
+    vi.stubEnv("TESSERA_BACKEND", "nope");
+    const attend = await tessera("attend", kjv, "--prefix", "layer0.");
+    expect(attend.err).toMatch(/TESSERA_BACKEND is "nope"; allowed: "auto", .*"reference"/);
+    expect(await tessera("devices")).toEqual({ code: 2, out: "", err: attend.err });
+    const { code, out } = await tessera("devices", "--json");
+    expect({ code, error: JSON.parse(out).error.code }).toEqual({ code: 2, error: "invalid-argument" });
   });
 
   it("shows a device that is there and can't be used, and why", () => {
@@ -84,6 +98,46 @@ describe("tessera doctor", () => {
     expect(out).toMatch(/^ {2}CUDA_VISIBLE_DEVICES +1,0/m);
     expect(out).toMatch(/^ {2}TESSERA_THREADS +1$/m);
     expect(out.trimEnd().split("\n").at(-1)).toMatch(/^Verdict: /);
+  });
+
+  it.each([
+    ["TESSERA_BACKEND", "CPU", /"auto", .*"reference"/],
+    ["TESSERA_THREADS", "abc", /a number from 1 to \d+/],
+    ["TESSERA_CPU_ISA", "foo", /one of .*portable/],
+  ])("%s=%s: names the variable, its value and what is allowed, exit 1", async (name, value, allowed) => {
+    if (name !== "TESSERA_BACKEND" && !(await cpuUsable())) return;
+    vi.stubEnv(name, value);
+    const { code, out } = await tessera("doctor");
+    expect(code).toBe(1);
+    const row = out.split("\n").find((line) => line.startsWith(`  ${name} `));
+    expect(row).toMatch(new RegExp(` ${value} .*not allowed`));
+    expect(row).toMatch(allowed);
+    const verdict = out.slice(out.indexOf("Verdict: "));
+    expect(verdict).toContain(`${name}`);
+    expect(verdict).toContain(`"${value}"`);
+    expect(verdict).toMatch(allowed);
+    expect(verdict).not.toMatch(/good|fixes above/);
+    const json = await tessera("doctor", "--json");
+    expect(json.code).toBe(1);
+    const findings = JSON.parse(json.out);
+    expect(findings.chosen).toBe(null);
+    expect(findings.environment).toContainEqual(
+      expect.objectContaining({ name, value, problem: expect.stringMatching(allowed) }),
+    );
+  });
+
+  it("names several at once", async () => {
+    if (!(await cpuUsable())) return;
+    vi.stubEnv("TESSERA_BACKEND", "CPU");
+    vi.stubEnv("TESSERA_THREADS", "abc");
+    const { out } = await tessera("doctor");
+    expect(out).toMatch(/Verdict: .*TESSERA_BACKEND is "CPU"[\s\S]*TESSERA_THREADS: is "abc"/);
+  });
+
+  it("a variable of a back end that isn't used harms nothing", async () => {
+    vi.stubEnv("TESSERA_BACKEND", "reference");
+    vi.stubEnv("TESSERA_THREADS", "abc");
+    expect((await tessera("doctor")).code).toBe(0);
   });
 
   it("--json holds all of it", async () => {

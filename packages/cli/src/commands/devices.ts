@@ -1,7 +1,7 @@
 import { type ProbeReport, probe } from "@tessera/core";
 import type { Command } from "commander";
 import { causeOf, fixesOf, hang } from "../ui/cause.js";
-import { chosenDevice } from "../ui/chosen.js";
+import { checkAsked, chosenDevice } from "../ui/chosen.js";
 import { exit, toJson } from "../ui/exit.js";
 import type { Io } from "../ui/io.js";
 import { bytes, table } from "../ui/table.js";
@@ -13,8 +13,8 @@ Examples
   $ tessera devices
   $ tessera devices --json
 
-Exit codes: 0 a device is usable (the TypeScript reference is one, so any machine has one), 3 none is:
-TESSERA_BACKEND names one that can't be used.`;
+Exit codes: 0 a device is usable (the TypeScript reference is one, so any machine has one), 2 TESSERA_BACKEND names no
+back end, 3 it names one that can't be used.`;
 
 export function addDevices(program: Command, io: Io): void {
   program
@@ -24,6 +24,7 @@ export function addDevices(program: Command, io: Io): void {
     .option("--json", "print one JSON object")
     .addHelpText("after", help)
     .action(async ({ json }: { json?: boolean }) => {
+      await checkAsked();
       const reports = await probe();
       const chosen = chosenDevice(reports);
       io.out(json ? toJson({ chosen: chosen ?? null, backends: reports }) : describe(reports, chosen));

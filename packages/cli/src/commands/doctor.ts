@@ -3,10 +3,11 @@ import type { Command } from "commander";
 import { addon } from "../doctor/addon.js";
 import { environment } from "../doctor/environment.js";
 import { describeDoctor, type Findings } from "../doctor/findings.js";
+import { opens } from "../doctor/opens.js";
 import { packages } from "../doctor/packages.js";
 import { describeSystem } from "../doctor/system.js";
 import { chosenDevice } from "../ui/chosen.js";
-import { exit, toJson } from "../ui/exit.js";
+import { exit, exitCodeOf, toJson } from "../ui/exit.js";
 import type { Io } from "../ui/io.js";
 
 const help = `
@@ -14,7 +15,7 @@ Examples
   $ tessera doctor
   $ tessera doctor --json > report.json     something to attach to a bug report
 
-Exit codes: as of tessera devices.`;
+Exit codes: 0 attention can run, 1 a TESSERA_ variable has a value that isn't allowed, 3 no device can be used as asked.`;
 
 export function addDoctor(program: Command, io: Io): void {
   program
@@ -25,15 +26,22 @@ export function addDoctor(program: Command, io: Io): void {
     .addHelpText("after", help)
     .action(async ({ json }: { json?: boolean }) => {
       const reports = await probe({ fresh: true });
+      const chosen = chosenDevice(reports) ?? null;
+      const { refused, failure } = await opens();
+      // A device that can't be chosen has its cause and its fixes among the back ends.
+      const unopened = chosen === null || refused.size > 0 ? undefined : failure;
       const findings: Findings = {
         system: describeSystem(),
         packages: packages(reports),
         addon: addon(),
         backends: reports,
-        environment: environment(),
-        chosen: chosenDevice(reports) ?? null,
+        environment: environment(process.env, refused),
+        chosen: refused.size > 0 || unopened !== undefined ? null : chosen,
+        failure: unopened?.message,
       };
       io.out(json ? toJson(findings) : describeDoctor(findings));
-      io.setExitCode(findings.chosen === null ? exit.device : exit.good);
+      if (refused.size > 0) io.setExitCode(exit.no);
+      else if (unopened !== undefined) io.setExitCode(exitCodeOf(unopened));
+      else io.setExitCode(chosen === null ? exit.device : exit.good);
     });
 }

@@ -15,12 +15,20 @@ export interface Variable {
   readonly name: string;
   readonly value: string;
   readonly meaning: string;
+  /** What the engine says of a value that it refuses. */
+  readonly problem?: string;
 }
 
 /** Those of them that are set, and every TESSERA_ one. */
-export function environment(env: NodeJS.ProcessEnv = process.env): Variable[] {
+export function environment(
+  env: NodeJS.ProcessEnv = process.env,
+  refused: ReadonlyMap<string, string> = new Map(),
+): Variable[] {
   return Object.keys(env)
     .filter((name) => name.startsWith("TESSERA_") || Object.hasOwn(known, name))
     .sort()
-    .map((name) => ({ name, value: env[name] ?? "", meaning: known[name] ?? "" }));
+    .map((name) => {
+      const problem = refused.get(name);
+      return { name, value: env[name] ?? "", meaning: known[name] ?? "", ...(problem !== undefined && { problem }) };
+    });
 }

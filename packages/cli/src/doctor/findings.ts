@@ -20,6 +20,8 @@ export interface Findings {
   readonly backends: readonly ProbeReport[];
   readonly environment: readonly Variable[];
   readonly chosen: Chosen | null;
+  /** Why the device that is usable by its probe doesn't open. */
+  readonly failure?: string | undefined;
 }
 
 export function describeDoctor(findings: Findings): string {
@@ -43,10 +45,15 @@ export function describeDoctor(findings: Findings): string {
       "Environment",
       environment.length === 0
         ? [["nothing set that matters"]]
-        : environment.map(({ name, value, meaning }) => [name, value, meaning === "" ? "" : `(${meaning})`]),
+        : environment.map((variable) => [variable.name, variable.value, remark(variable)]),
     ),
   ];
   return `${sections.join("\n")}\n${verdict(findings)}\n`;
+}
+
+function remark({ meaning, problem }: Variable): string {
+  if (problem === undefined) return meaning === "" ? "" : `(${meaning})`;
+  return `not allowed: ${hang(problem, "    ")}`;
 }
 
 function section(title: string, rows: readonly (readonly string[])[]): string {
@@ -73,7 +80,10 @@ function describeBackend(report: ProbeReport): string {
   return text;
 }
 
-function verdict({ chosen, backends }: Findings): string {
+function verdict({ chosen, backends, environment, failure }: Findings): string {
+  const problems = environment.flatMap(({ problem }) => problem ?? []);
+  if (problems.length > 0) return `Verdict: nothing can run attention as asked: ${problems.join("\n  and ")}`;
+  if (failure !== undefined) return `Verdict: nothing can run attention as asked: ${hang(failure, "  ")}`;
   if (chosen === null) {
     const asked = process.env.TESSERA_BACKEND;
     return `Verdict: nothing can run attention as asked${asked ? ` (TESSERA_BACKEND=${asked})` : ""}; see the fixes above.`;

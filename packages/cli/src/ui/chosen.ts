@@ -1,4 +1,4 @@
-import type { ProbeReport } from "@tessera/core";
+import { backendNames, openEngine, type ProbeReport } from "@tessera/core";
 
 export interface Chosen {
   readonly backend: string;
@@ -14,4 +14,12 @@ export function chosenDevice(reports: readonly ProbeReport[]): Chosen | undefine
     if (device !== undefined) return { backend, device: device.index };
   }
   return undefined;
+}
+
+/** @throws TesseraError `invalid-argument` if TESSERA_BACKEND is no back end */
+export async function checkAsked(): Promise<void> {
+  const asked = process.env.TESSERA_BACKEND;
+  if (!asked || ["auto", ...backendNames].includes(asked)) return;
+  // The engine refuses the name before it looks at a device; so every command says the same.
+  (await openEngine()).dispose();
 }
