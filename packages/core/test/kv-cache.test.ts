@@ -258,8 +258,13 @@ describe("what doesn't fit", () => {
   it("a decode that fails gives its pages back", async () => {
     using cache = make();
     const q = tensor([2, 1, 1, 4], next);
-    for (const bad of [{ scale: Number.NaN }, { kernel: "none" }, { numSplits: 3 }, { signal: AbortSignal.abort() }]) {
-      await expect(engine.decode({ q, cache, ...tokens(1), ...bad })).rejects.toBeDefined();
+    for (const [bad, error] of [
+      [{ scale: Number.NaN }, { code: "invalid-argument" }],
+      [{ kernel: "none" }, { code: "invalid-argument" }],
+      [{ numSplits: 3 }, { code: "unsupported" }],
+      [{ signal: AbortSignal.abort() }, { name: "AbortError" }],
+    ] as const) {
+      await expect(engine.decode({ q, cache, ...tokens(1), ...bad })).rejects.toMatchObject(error);
       expect([...cache.lengths]).toEqual([0, 0]);
       expect(cache.freePages).toBe(6);
     }
