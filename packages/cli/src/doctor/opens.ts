@@ -1,5 +1,5 @@
 /** What only opening the device shows: variables that the engine refuses, and devices that don't open. */
-import { type EngineOptions, openEngine, TesseraError } from "@tessera/core";
+import { openEngine, TesseraError } from "@tessera/core";
 
 export interface Opened {
   /** What the engine says of each variable that it refuses, by name. */
@@ -8,15 +8,22 @@ export interface Opened {
   readonly failure: TesseraError | undefined;
 }
 
+interface Instead {
+  readonly backend?: "auto";
+  readonly threads?: number;
+}
+
+type Instead = Pick<EngineOptions, "backend" | "threads">;
+
 /** A value in place of a variable's, to see what is wrong apart from it. */
-const instead: { readonly [name: string]: EngineOptions } = {
+const instead: { readonly [name: string]: Instead } = {
   TESSERA_BACKEND: { backend: "auto" },
   TESSERA_THREADS: { threads: 1 },
 };
 
 export async function opens(): Promise<Opened> {
   const refused = new Map<string, string>();
-  let options: EngineOptions = {};
+  let options: Instead = {};
   for (;;) {
     try {
       (await openEngine(options)).dispose();
