@@ -6,7 +6,7 @@ export default defineConfig({
   entry: ["src/index.ts", "src/*-child.ts", "src/*-worker.ts"],
   format: ["esm", "cjs"],
   target: "node20",
-  dts: { entry: "src/index.ts" },
+  dts: { entry: "src/index.ts", banner: '/// <reference lib="esnext.disposable" />' }, // Symbol.dispose for any --lib
   shims: true, // import.meta.url in the CJS build
   sourcemap: true,
   clean: true,

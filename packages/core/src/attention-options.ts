@@ -116,26 +116,48 @@ export type Paged = {
 /** How sequences lie in q, k and v. */
 export type Sequences = Padded | Packed | PackedQueries | PackedKeys | Paged;
 
+/** `true` for what may hold f8_e4m3, as far as its type tells; else never. */
+type MayBeF8<T extends KvOperand> =
+  T extends Tensor<infer D>
+    ? "f8_e4m3" extends D
+      ? true
+      : never
+    : T extends { readonly dtype: infer D }
+      ? "f8_e4m3" extends D
+        ? true
+        : never
+      : never;
+
+/** Scales go with f8_e4m3 only. */
+type ScaleOf<T extends KvOperand> = [MayBeF8<T>] extends [never] ? undefined : PerHead | undefined;
+
 /** The tensors of a call. */
-export interface Inputs<Q extends Operand, Out extends Operand = Q> {
+export interface Inputs<
+  Q extends Operand,
+  Out extends Operand = Q,
+  K extends KvOperand = KvOperand,
+  V extends KvOperand = KvOperand,
+> {
   readonly q: Q;
-  readonly k: KvOperand;
-  readonly v: KvOperand;
+  readonly k: K;
+  readonly v: V;
   /** Where the result goes; f32, f16 or bf16. Default: new memory, q's dtype, on the host if q is. */
   readonly out?: Out | undefined;
   /** Order of dimensions: "bshd" [B,S,H,D], the default, or "bhsd" [B,H,S,D] ([H,T,D] packed). */
   readonly layout?: Layout | undefined;
   /** What stored f8_e4m3 keys are multiplied by, per KV head. Default 1. */
-  readonly kScale?: PerHead | undefined;
+  readonly kScale?: ScaleOf<K>;
   /** The same for values. */
-  readonly vScale?: PerHead | undefined;
+  readonly vScale?: ScaleOf<V>;
 }
 
 /** Everything `attention` takes. */
-export type AttentionOptions<Q extends Operand = Operand, Out extends Operand = Q> = Inputs<Q, Out> &
-  ScoreOptions &
-  Alignment &
-  Sequences;
+export type AttentionOptions<
+  Q extends Operand = Operand,
+  Out extends Operand = Q,
+  K extends KvOperand = KvOperand,
+  V extends KvOperand = KvOperand,
+> = Inputs<Q, Out, K, V> & ScoreOptions & Alignment & Sequences;
 
 /** The host array that comes back for a host q: the same kind of array. */
 export interface HostResult<Q extends HostTensor> {

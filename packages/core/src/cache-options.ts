@@ -1,5 +1,5 @@
 /** Options of `kvCache`, `append` and `decode`. */
-import type { Alignment, Inputs, Layout, Operand, PerHead, ScoreOptions } from "./attention-options.js";
+import type { Alignment, Inputs, Layout, Operand, ScoreOptions } from "./attention-options.js";
 import { type CacheDType, dtypes } from "./dtype.js";
 import { describe, type HostInts } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
@@ -9,8 +9,45 @@ import { checkNames, checkWhole, checkWord } from "./option-names.js";
 import { countOf, shapeText } from "./strides.js";
 import type { Tensor } from "./tensor.js";
 
+/** Pages of a cache. */
+type CachePages =
+  | {
+      /** Tokens of a page. Default: not paged, each sequence has its capacity set aside. */
+      readonly pageSize?: number | undefined;
+      readonly pages?: undefined;
+    }
+  | {
+      readonly pageSize: number;
+      /** Pages of the pool, which forks share. Default: enough for this cache alone, batch · ⌈capacity / pageSize⌉. */
+      readonly pages?: number | undefined;
+    };
+
+/** One float32 per KV head. */
+type CacheScale = readonly number[] | Float32Array;
+
+/** Types that a cache stores. */
+type CacheStorage =
+  | {
+      /** Storage of keys and values: one type for both, or each its own. */
+      readonly dtype: CacheDType | { readonly k: CacheDType; readonly v: CacheDType };
+      readonly scales?: undefined;
+    }
+  | {
+      readonly dtype: "f8_e4m3" | { readonly k: "f8_e4m3"; readonly v: "f8_e4m3" };
+      /** What stored f8_e4m3 values are multiplied by, per KV head. Default 1. */
+      readonly scales?: { readonly k?: CacheScale | undefined; readonly v?: CacheScale | undefined } | undefined;
+    }
+  | {
+      readonly dtype: { readonly k: "f8_e4m3"; readonly v: CacheDType };
+      readonly scales?: { readonly k?: CacheScale | undefined; readonly v?: undefined } | undefined;
+    }
+  | {
+      readonly dtype: { readonly k: CacheDType; readonly v: "f8_e4m3" };
+      readonly scales?: { readonly k?: undefined; readonly v?: CacheScale | undefined } | undefined;
+    };
+
 /** Options of `engine.kvCache`. */
-export interface KvCacheOptions {
+export type KvCacheOptions = {
   /** Sequences. */
   readonly batch: number;
   readonly kvHeads: number;
@@ -20,15 +57,8 @@ export interface KvCacheOptions {
   readonly valueDim?: number | undefined;
   /** Tokens that each sequence may hold. */
   readonly capacity: number;
-  /** Storage of keys and values: one type for both, or each its own. */
-  readonly dtype: CacheDType | { readonly k: CacheDType; readonly v: CacheDType };
-  /** Tokens of a page. Default: not paged, each sequence has its capacity set aside. */
-  readonly pageSize?: number | undefined;
-  /** Pages of the pool, which forks share. Default: enough for this cache alone, batch · ⌈capacity / pageSize⌉. */
-  readonly pages?: number | undefined;
-  /** What stored f8_e4m3 values are multiplied by, per KV head. Default 1. */
-  readonly scales?: { readonly k?: PerHead | undefined; readonly v?: PerHead | undefined } | undefined;
-}
+} & CachePages &
+  CacheStorage;
 
 /** Rotary embedding: pair i turns by position · scale · theta^(-2i/dims). */
 export interface RopeOptions {
@@ -60,15 +90,29 @@ export interface NewTokens {
   readonly newLens?: readonly number[] | Int32Array | undefined;
 }
 
+type AppendRows =
+  | { readonly cuSeqLens?: undefined }
+  | {
+      /** B + 1 row numbers: k and v are packed, [T,Hkv,D]. */
+      readonly cuSeqLens?: readonly number[] | Int32Array | undefined;
+      readonly newLens?: undefined;
+    };
+
+type AppendQueries<Q extends Operand> =
+  | { readonly q?: undefined }
+  | {
+      /** Queries [B,S,Hq,D] ([T,Hq,D]) to rotate at the same positions; they come back. */
+      readonly q?: Q | undefined;
+      readonly rope: RopeOptions;
+    };
+
 /** Options of `cache.append`. */
-export type AppendOptions<Q extends Operand = Operand> = NewTokens & {
-  /** Queries [B,S,Hq,D] ([T,Hq,D]) to rotate at the same positions; they come back. Needs `rope`. */
-  readonly q?: Q | undefined;
-  /** B + 1 row numbers: k and v are packed, [T,Hkv,D]. */
-  readonly cuSeqLens?: readonly number[] | Int32Array | undefined;
-  /** Default "bshd". */
-  readonly layout?: Layout | undefined;
-};
+export type AppendOptions<Q extends Operand = Operand> = NewTokens &
+  AppendRows &
+  AppendQueries<Q> & {
+    /** Default "bshd". */
+    readonly layout?: Layout | undefined;
+  };
 
 type DecodeQueries =
   | { readonly seqLensQ?: readonly number[] | Int32Array | undefined; readonly cuSeqLensQ?: undefined }
@@ -76,6 +120,7 @@ type DecodeQueries =
       /** q, and k and v if given, are packed. */
       readonly cuSeqLensQ: readonly number[] | Int32Array;
       readonly seqLensQ?: undefined;
+      readonly newLens?: undefined;
     };
 
 type MaybeNewTokens =

@@ -5,6 +5,7 @@ import type {
   AttentionOptions,
   AttentionResult,
   AttentionResultWithLse,
+  KvOperand,
   Layout,
   Operand,
 } from "./attention-options.js";
@@ -86,12 +87,18 @@ export class Engine {
    * @returns `out`, and with `returnLse` `lse`
    * @throws TesseraError `invalid-argument`, `unsupported` (with the reason), `out-of-memory`, `device-error`
    */
-  attention<Q extends Operand, Out extends Operand = Q>(
-    options: AttentionOptions<Q, Out> & { readonly returnLse: true },
-  ): Promise<AttentionResultWithLse<Out>>;
-  attention<Q extends Operand, Out extends Operand = Q>(
-    options: AttentionOptions<Q, Out>,
-  ): Promise<AttentionResult<Out>>;
+  attention<
+    Q extends Operand,
+    Out extends Operand = Q,
+    K extends KvOperand = KvOperand,
+    V extends KvOperand = KvOperand,
+  >(options: AttentionOptions<Q, Out, K, V> & { readonly returnLse: true }): Promise<AttentionResultWithLse<Out>>;
+  attention<
+    Q extends Operand,
+    Out extends Operand = Q,
+    K extends KvOperand = KvOperand,
+    V extends KvOperand = KvOperand,
+  >(options: AttentionOptions<Q, Out, K, V>): Promise<AttentionResult<Out>>;
   attention(options: object): Promise<unknown> {
     return attentionCall(this.#core, options);
   }
@@ -137,12 +144,12 @@ export class Engine {
    *
    * @throws TesseraError as `attention` would
    */
-  explain(options: AttentionOptions): Explanation {
+  explain<K extends KvOperand, V extends KvOperand>(options: AttentionOptions<Operand, Operand, K, V>): Explanation {
     return explainCall(this.#core, options);
   }
 
   /** Whether `attention` would do this; if not, its error's code and reason. */
-  supports(options: AttentionOptions): Support {
+  supports<K extends KvOperand, V extends KvOperand>(options: AttentionOptions<Operand, Operand, K, V>): Support {
     return supportsCall(this.#core, options);
   }
 
@@ -158,7 +165,9 @@ export class Engine {
    *
    * @returns all of them, fastest first
    */
-  tune(options: AttentionOptions): Promise<TunedVariant[]> {
+  tune<K extends KvOperand, V extends KvOperand>(
+    options: AttentionOptions<Operand, Operand, K, V>,
+  ): Promise<TunedVariant[]> {
     return tuneCall(this.#core, options);
   }
 

@@ -1,5 +1,5 @@
 /** The way in: `openEngine`, and the one-shot `attention` on the best device. */
-import type { AttentionOptions, AttentionResult, AttentionResultWithLse } from "./attention-options.js";
+import type { AttentionOptions, AttentionResult, AttentionResultWithLse, KvOperand } from "./attention-options.js";
 import { type BackendName, backendNames, loadBackend } from "./backends.js";
 import { Engine } from "./engine.js";
 import type { HostTensor } from "./host-tensor.js";
@@ -51,12 +51,18 @@ function sharedEngine(): Promise<Engine> {
  *
  * @throws TesseraError as `openEngine` and `engine.attention` do
  */
-export function attention<Q extends HostTensor, Out extends HostTensor = Q>(
-  options: AttentionOptions<Q, Out> & { readonly returnLse: true },
-): Promise<AttentionResultWithLse<Out>>;
-export function attention<Q extends HostTensor, Out extends HostTensor = Q>(
-  options: AttentionOptions<Q, Out>,
-): Promise<AttentionResult<Out>>;
+export function attention<
+  Q extends HostTensor,
+  Out extends HostTensor = Q,
+  K extends KvOperand = KvOperand,
+  V extends KvOperand = KvOperand,
+>(options: AttentionOptions<Q, Out, K, V> & { readonly returnLse: true }): Promise<AttentionResultWithLse<Out>>;
+export function attention<
+  Q extends HostTensor,
+  Out extends HostTensor = Q,
+  K extends KvOperand = KvOperand,
+  V extends KvOperand = KvOperand,
+>(options: AttentionOptions<Q, Out, K, V>): Promise<AttentionResult<Out>>;
 export async function attention(options: AttentionOptions): Promise<unknown> {
   options?.signal?.throwIfAborted();
   const engine = await sharedEngine();

@@ -9,19 +9,26 @@ import { checkNames, checkWhole, suggestion } from "./option-names.js";
 export type BackendChoice = "auto" | "cuda" | "hip" | "webgpu" | "cpu" | "reference";
 
 /** Options of `openEngine`. */
-export interface EngineOptions {
-  /**
-   * Default: TESSERA_BACKEND, else "auto", the best that works. A back end that is named is used or nothing is: no other
-   * takes its place.
-   */
-  readonly backend?: BackendChoice | undefined;
+export type EngineOptions = {
   /** Device of the back end. Default: its first usable one. One that is named is used or nothing is. */
   readonly device?: number | undefined;
-  /** Absolute path of a library that speaks tessera.h, in place of a named back end. */
-  readonly library?: string | undefined;
   /** Threads that a CPU computes with. Default: TESSERA_THREADS, else the cores that the process may use. */
   readonly threads?: number | undefined;
-}
+} & (
+  | {
+      /**
+       * Default: TESSERA_BACKEND, else "auto", the best that works. A back end that is named is used or nothing is: no
+       * other takes its place.
+       */
+      readonly backend?: BackendChoice | undefined;
+      readonly library?: undefined;
+    }
+  | {
+      /** Absolute path of a library that speaks tessera.h, in place of a named back end. */
+      readonly library?: string | undefined;
+      readonly backend?: undefined;
+    }
+);
 
 /** One back end that was looked at. */
 export interface Tried {

@@ -46,7 +46,10 @@ const full = { q: tensor([B, 20, Hq, D], next), k: tensor([B, 20, Hkv, D], next)
 
 const kinds: [
   string,
-  { pageSize?: number; dtype: CacheDType | { k: CacheDType; v: CacheDType }; scales?: { k: number[]; v: number[] } },
+  { pageSize?: number } & (
+    | { dtype: CacheDType | { k: CacheDType; v: CacheDType }; scales?: undefined }
+    | { dtype: "f8_e4m3"; scales: { k: number[]; v: number[] } }
+  ),
 ][] = [
   ["f32", { dtype: "f32" }],
   ["f32, paged", { dtype: "f32", pageSize: 4 }],
@@ -416,7 +419,7 @@ describe("truncate and fork", () => {
         headDim: 2,
         capacity: 8,
         dtype: "f32",
-        ...(pageSize ? { pageSize, pages: 24 } : {}),
+        ...(pageSize ? { pageSize, pages: 24 } : { pageSize }),
       });
       poison(cache);
       for (const x of [1, 2, 4]) await cache.append(token(x));

@@ -1,5 +1,5 @@
 import { describe, expect, expectTypeOf, it } from "vitest";
-import type { Engine, HostTensor, KvCache } from "../src/index.js";
+import type { AttentionOptions, BackendChoice, CacheDType, Engine, HostKv, HostTensor, KvCache } from "../src/index.js";
 import { attention, openEngine, type Tensor } from "../src/index.js";
 
 /** Compiled, never run: `tsc` is the test. */
@@ -72,6 +72,28 @@ export async function compiles(
   engine.attention({ q: bytes, k: bytes, v: bytes });
   // @ts-expect-error an out in a cache's type
   engine.attention({ ...t, out: bytes });
+
+  // Scales go with f8_e4m3, where the types tell.
+  const f8 = { ...bytes, dtype: "f8_e4m3" as const };
+  const f8Tensor = engine.tensor(new Uint8Array(1), { shape: [1], dtype: "f8_e4m3" });
+  const stored = f8 as HostKv;
+  engine.attention({ q: f16, k: f8Tensor, v: f8, kScale: [1], vScale: Float32Array.of(1), returnLse: true });
+  engine.attention({ q: host, k: stored, v: bytes, kScale: [1], vScale: undefined });
+  engine.explain({ q: f16, k: f8Tensor as Tensor<CacheDType>, v: f16, kScale: f32 });
+  attention({ q: host, k: f8, v: host, kScale: [1] });
+  engine.supports({ q: host, k: f8, v: f8, vScale: [1] } as AttentionOptions);
+  // @ts-expect-error k is f16
+  engine.attention({ ...t, kScale: [1] });
+  // @ts-expect-error v is q8_0
+  engine.attention({ q: host, k: f8, v: bytes, kScale: [1], vScale: [1] });
+  // @ts-expect-error k is f32
+  engine.supports({ q: host, k: host, v: f8, kScale: [1] });
+  // @ts-expect-error v is f16
+  engine.explain({ ...t, vScale: [1] });
+  // @ts-expect-error v is f16
+  engine.tune({ ...t, vScale: [1] });
+  // @ts-expect-error k is bf16
+  attention({ q: host, k: half, v: half, kScale: [1] });
   // @ts-expect-error one-shot takes host arrays
   attention(t);
 
@@ -88,6 +110,24 @@ export async function compiles(
 
   // Caches.
   engine.kvCache({ batch: 1, kvHeads: 1, headDim: 32, capacity: 1, dtype: { k: "q8_0", v: "q4_0" }, pageSize: 16 });
+  const sizes = { batch: 1, kvHeads: 1, headDim: 32, capacity: 1 };
+  const mayBe = undefined as number | undefined;
+  engine.kvCache({ ...sizes, dtype: "f16" as CacheDType, pageSize: mayBe });
+  engine.kvCache({ ...sizes, dtype: "f16", pageSize: 16, pages: mayBe });
+  // @ts-expect-error pages of what size?
+  engine.kvCache({ ...sizes, dtype: "f16", pages: 4 });
+  engine.kvCache({ ...sizes, dtype: "f8_e4m3", scales: { k: [1], v: Float32Array.of(1) }, pageSize: 16, pages: 4 });
+  engine.kvCache({ ...sizes, dtype: { k: "f8_e4m3", v: "f8_e4m3" }, scales: { k: [1], v: [1] } });
+  engine.kvCache({ ...sizes, dtype: { k: "f8_e4m3", v: "f16" }, scales: { k: [1] } });
+  engine.kvCache({ ...sizes, dtype: { k: "q8_0", v: "f8_e4m3" }, scales: { v: [1] } });
+  // @ts-expect-error scales go with f8_e4m3
+  engine.kvCache({ ...sizes, dtype: "f16", scales: { k: [1] } });
+  // @ts-expect-error v is f16
+  engine.kvCache({ ...sizes, dtype: { k: "f8_e4m3", v: "f16" }, scales: { v: [1] } });
+  // @ts-expect-error k is q8_0
+  engine.kvCache({ ...sizes, dtype: { k: "q8_0", v: "f8_e4m3" }, scales: { k: [1], v: [1] } });
+  // @ts-expect-error a cache keeps its scales on the host
+  engine.kvCache({ ...sizes, dtype: "f8_e4m3", scales: { k: f32 } });
   // @ts-expect-error no such storage
   engine.kvCache({ batch: 1, kvHeads: 1, headDim: 32, capacity: 1, dtype: "f64" });
   expectTypeOf((await cache.append({ k: f16, v: f16, q: f16, rope: { pairing: "half" } })).q).toEqualTypeOf<
@@ -95,6 +135,19 @@ export async function compiles(
   >();
   expectTypeOf((await cache.append({ k: f16, v: f16 })).q).toEqualTypeOf<undefined>();
   expectTypeOf(cache.lengths).toEqualTypeOf<Int32Array>();
+  cache.append({ k: f16, v: f16, newLens: [1], cuSeqLens: undefined, layout: "bhsd" });
+  cache.append({ k: f16, v: f16, cuSeqLens: [0, 1] as number[] | undefined });
+  expectTypeOf(
+    (await cache.append({ k: f16, v: f16, q: host, rope: { pairing: "half" }, cuSeqLens: [0, 1] })).q.dtype,
+  ).toEqualTypeOf<"f32">();
+  // @ts-expect-error one of them
+  cache.append({ k: f16, v: f16, newLens: [1], cuSeqLens: [0, 1] });
+  // @ts-expect-error q is there to be rotated
+  cache.append({ k: f16, v: f16, q: f16 });
+  engine.decode({ q: f16, cache, k: f16, v: f16, cuSeqLensQ: [0, 1] });
+  engine.decode({ q: f16, cache, k: f16, v: f16, newLens: [1] });
+  // @ts-expect-error packed rows are all real
+  engine.decode({ q: f16, cache, k: f16, v: f16, newLens: [1], cuSeqLensQ: [0, 1] });
   // @ts-expect-error a pairing is required
   cache.append({ k: f16, v: f16, rope: { theta: 10000 } });
   engine.decode({ q: f16, cache, k: f16, v: f16, rope: { pairing: "interleaved", theta: 5e5 }, causal: true });
@@ -110,6 +163,11 @@ export async function compiles(
 
   // Openings.
   openEngine({ backend: "cuda", device: 1, threads: 2 });
+  openEngine({ library: "/lib/mine.so", device: 0, threads: 2 });
+  openEngine({ library: "" as string | undefined, backend: undefined });
+  openEngine({ backend: "cpu" as BackendChoice | undefined, library: undefined });
+  // @ts-expect-error one of them
+  openEngine({ backend: "cpu", library: "/lib/mine.so" });
   // @ts-expect-error unknown name
   openEngine({ backend: "metal" });
   const merged = await engine.merge([{ out: f16, lse: f32 }]);

@@ -60,6 +60,23 @@ test("types of @tessera/core resolve for ESM and CommonJS alike", () => {
   expect(status, stdout + stderr).toBe(0);
 });
 
+test.each(["program.mts", "program.cts"])("types of @tessera/core need no lib, no @types/node: %s", (name) => {
+  const program = join(installed.folder, name);
+  const lines = [
+    'import { openEngine, type Engine } from "@tessera/core";',
+    "export const close = async (engine: Engine) => { engine[Symbol.dispose](); await engine[Symbol.asyncDispose](); };",
+    'export const opened = openEngine({ backend: "reference" }).then(close);',
+  ];
+  writeFileSync(program, lines.join("\n"));
+  const tsc = join(root, "tests/packaging/node_modules/typescript/bin/tsc");
+  const options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext"];
+  const { status, stdout } = spawnSync(process.execPath, [tsc, ...options, program], {
+    encoding: "utf8",
+    cwd: installed.folder,
+  });
+  expect(status, stdout).toBe(0);
+});
+
 describe("the packages as installed", () => {
   const script = "const names = Object.keys(core).sort().join(); console.log(names)";
 

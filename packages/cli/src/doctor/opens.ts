@@ -13,8 +13,6 @@ interface Instead {
   readonly threads?: number;
 }
 
-type Instead = Pick<EngineOptions, "backend" | "threads">;
-
 /** A value in place of a variable's, to see what is wrong apart from it. */
 const instead: { readonly [name: string]: Instead } = {
   TESSERA_BACKEND: { backend: "auto" },
