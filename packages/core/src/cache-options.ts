@@ -115,7 +115,11 @@ export type AppendOptions<Q extends Operand = Operand> = NewTokens &
   };
 
 type DecodeQueries =
-  | { readonly seqLensQ?: readonly number[] | Int32Array | undefined; readonly cuSeqLensQ?: undefined }
+  | {
+      /** With newLens it is left out: new tokens count the queries too. */
+      readonly seqLensQ?: readonly number[] | Int32Array | undefined;
+      readonly cuSeqLensQ?: undefined;
+    }
   | {
       /** q, and k and v if given, are packed. */
       readonly cuSeqLensQ: readonly number[] | Int32Array;

@@ -48,6 +48,8 @@ function newTokens(given: Options, cache: KvCache): CheckedTokens | undefined {
     return undefined;
   }
   const { q, cuSeqLensQ, layout } = given;
+  if (given.seqLensQ !== undefined && newLens !== undefined)
+    throw invalid("seqLensQ and newLens are both given; allowed: one of them, newLens counts the queries too");
   if (isTensor(cuSeqLensQ)) throw invalid("cuSeqLensQ is a tensor; allowed in decode: number[] or Int32Array");
   const append = { k, v, rope, newLens, cuSeqLens: cuSeqLensQ, layout, q: rope === undefined ? undefined : q };
   return cache.checkTokens(append, "decode");

@@ -265,6 +265,10 @@ describe("what doesn't fit", () => {
       [{ scale: Number.NaN }, { code: "invalid-argument" }],
       [{ kernel: "none" }, { code: "invalid-argument" }],
       [{ numSplits: 3 }, { code: "unsupported" }],
+      [
+        { newLens: [1, 1], seqLensQ: [1, 1] },
+        { message: expect.stringMatching(/seqLensQ and newLens are both given/) },
+      ],
       [{ signal: AbortSignal.abort() }, { name: "AbortError" }],
     ] as const) {
       await expect(engine.decode({ q, cache, ...tokens(1), ...bad })).rejects.toMatchObject(error);
