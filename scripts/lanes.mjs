@@ -63,5 +63,5 @@ export const lanes = [
     ci: true,
     minutes: 20,
   })),
-  { name: "mutation-all", command: ["node", "tests/mutation/run.mjs", "--all"], long: true, minutes: 120 },
+  { name: "mutation-all", command: ["node", "tests/mutation/run.mjs", "--all"], long: true, ci: true, minutes: 30 },
 ];
