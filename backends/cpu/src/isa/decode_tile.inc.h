@@ -3,52 +3,6 @@
 
 constexpr int64_t kDecodeTile = 32;
 
-/// Elements that StoredBlock covers: one vector, or as much of a q8_0 or q4_0 block as makes two.
-template <tsr_dtype T>
-constexpr int kStep = is_block_format(T) ? (2 * TSR_VL < 32 ? 2 * TSR_VL : 32) : TSR_VL;
-
-/// kStep elements of a stored row from element `at` (a multiple of kStep), read as fp32 vectors.
-template <tsr_dtype T>
-struct StoredBlock {
-  TSR_SIMD StoredBlock(const uint8_t* row, int64_t at) : data(row + row_bytes(T, at)) {}
-  TSR_SIMD vf load(int) const {
-    if constexpr (T == TSR_F32) return *reinterpret_cast<const vf_unaligned*>(data);
-    if constexpr (T == TSR_F16) return load_f16(reinterpret_cast<const uint16_t*>(data));
-    if constexpr (T == TSR_BF16) return load_bf16(reinterpret_cast<const uint16_t*>(data));
-    if constexpr (T == TSR_F8_E4M3) return load_f8(data);
-  }
-  const uint8_t* data;
-};
-
-template <>
-struct StoredBlock<TSR_Q8_0> {
-  TSR_SIMD StoredBlock(const uint8_t* row, int64_t at)
-      : data(row + at / 32 * 34 + 2 + at % 32), scale(splat(scalar_f16(row + at / 32 * 34))) {}
-  TSR_SIMD vf load(int n) const {
-    vi8 q;
-    __builtin_memcpy(&q, data + n, sizeof q);
-    return scale * __builtin_convertvector(__builtin_convertvector(q, vi), vf);
-  }
-  const uint8_t* data;
-  vf scale;
-};
-
-template <>
-struct StoredBlock<TSR_Q4_0> {
-  TSR_SIMD StoredBlock(const uint8_t* row, int64_t at)
-      : data(row + at / 32 * 18 + 2), within(static_cast<int>(at % 32)), scale(splat(scalar_f16(row + at / 32 * 18))) {}
-  TSR_SIMD vf load(int n) const {
-    const int element = within + n;  // 0..15 are the low nibbles, 16..31 the high ones
-    vu8 both;
-    __builtin_memcpy(&both, data + element % 16, sizeof both);
-    const vi nibble = (__builtin_convertvector(both, vi) >> (element / 16 * 4)) & splat_int(15);
-    return scale * __builtin_convertvector(nibble - splat_int(8), vf);
-  }
-  const uint8_t* data;
-  int within;
-  vf scale;
-};
-
 /// Rows of a tile of keys, wherever pages and strides put them.
 struct RowPointers {
   const uint8_t* row[kDecodeTile];
@@ -95,7 +49,7 @@ TSR_SIMD void dot_rows(const float* queries, int64_t query_stride, const RowPoin
         }
       }
     }
-    float rest[2][TSR_VL] = {};
+    float rest[2][32] = {};
     if (whole < dim) {  // a head dim that isn't a multiple of the vector; block formats have none
       convert_row(T, first + row_bytes(T, whole), dim - whole, 1.0f, rest[0]);
       convert_row(T, second + row_bytes(T, whole), dim - whole, 1.0f, rest[1]);

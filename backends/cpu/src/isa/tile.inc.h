@@ -1,56 +1,92 @@
 // From memory to fp32 tiles: rows of any dtype, stride, page and packing become compact rows that micro-kernels read.
 
+/// Elements that StoredBlock covers: one vector, or as much of a q8_0 or q4_0 block as makes two.
+template <tsr_dtype T>
+constexpr int kStep = is_block_format(T) ? (2 * TSR_VL < 32 ? 2 * TSR_VL : 32) : TSR_VL;
+
+/// kStep elements of a stored row from element `at` (a multiple of kStep), read as fp32 vectors.
+template <tsr_dtype T>
+struct StoredBlock {
+  TSR_SIMD StoredBlock(const uint8_t* row, int64_t at) : data(row + row_bytes(T, at)) {}
+  TSR_SIMD vf load(int) const {
+    if constexpr (T == TSR_F32) return *reinterpret_cast<const vf_unaligned*>(data);
+    if constexpr (T == TSR_F16) return load_f16(reinterpret_cast<const uint16_t*>(data));
+    if constexpr (T == TSR_BF16) return load_bf16(reinterpret_cast<const uint16_t*>(data));
+    if constexpr (T == TSR_F8_E4M3) return load_f8(data);
+  }
+  const uint8_t* data;
+};
+
+template <>
+struct StoredBlock<TSR_Q8_0> {
+  TSR_SIMD StoredBlock(const uint8_t* row, int64_t at)
+      : data(row + at / 32 * 34 + 2 + at % 32), scale(splat(scalar_f16(row + at / 32 * 34))) {}
+  TSR_SIMD vf load(int n) const {
+    vi8 q;
+    __builtin_memcpy(&q, data + n, sizeof q);
+    return scale * __builtin_convertvector(__builtin_convertvector(q, vi), vf);
+  }
+  const uint8_t* data;
+  vf scale;
+};
+
+template <>
+struct StoredBlock<TSR_Q4_0> {
+  TSR_SIMD StoredBlock(const uint8_t* row, int64_t at)
+      : data(row + at / 32 * 18 + 2), within(static_cast<int>(at % 32)), scale(splat(scalar_f16(row + at / 32 * 18))) {}
+  TSR_SIMD vf load(int n) const {
+    const int element = within + n;  // 0..15 are the low nibbles, 16..31 the high ones
+    vu8 both;
+    __builtin_memcpy(&both, data + element % 16, sizeof both);
+    const vi nibble = (__builtin_convertvector(both, vi) >> (element / 16 * 4)) & splat_int(15);
+    return scale * __builtin_convertvector(nibble - splat_int(8), vf);
+  }
+  const uint8_t* data;
+  int within;
+  vf scale;
+};
+
+/// Whole blocks of a row to fp32; `scale` is f8_e4m3's. Says whether any element is NaN or infinite.
+template <tsr_dtype T>
+TSR_SIMD vi convert_blocks(const uint8_t* source, int64_t whole, float scale, float* row) {
+  vi special = vi{};
+  const vi exponent = splat_int(0x7f800000);
+  for (int64_t i = 0; i < whole; i += kStep<T>) {
+    const StoredBlock<T> block(source, i);
+    for (int at = 0; at < kStep<T>; at += TSR_VL) {
+      vf x = block.load(at);
+      if constexpr (T == TSR_F8_E4M3) x *= splat(scale);
+      special |= (bits(x) & exponent) == exponent;
+      store(row + i + at, x);
+    }
+  }
+  return special;
+}
+
 /// Converts `n` contiguous elements of a row (for block formats a multiple of 32) to fp32.
 /// Returns true if any is NaN or infinite.
 inline bool convert_row(tsr_dtype dtype, const void* source, int64_t n, float scale, float* row) {
-  vi special = vi{};
-  const vi exponent = splat_int(0x7f800000);
-  const auto put = [&](float* p, vf x) {
-    special |= (bits(x) & exponent) == exponent;
-    store(p, x);
-  };
   const auto* bytes = static_cast<const uint8_t*>(source);
   const int64_t whole = n - n % TSR_VL;
+  vi special = vi{};
   switch (dtype) {
-    case TSR_F32: {
-      const auto* p = static_cast<const float*>(source);
-      for (int64_t i = 0; i < whole; i += TSR_VL) put(row + i, load(p + i));
+    case TSR_F32:
+      special = convert_blocks<TSR_F32>(bytes, whole, scale, row);
       break;
-    }
-    case TSR_F16: {
-      const auto* p = static_cast<const uint16_t*>(source);
-      for (int64_t i = 0; i < whole; i += TSR_VL) put(row + i, load_f16(p + i));
+    case TSR_F16:
+      special = convert_blocks<TSR_F16>(bytes, whole, scale, row);
       break;
-    }
-    case TSR_BF16: {
-      const auto* p = static_cast<const uint16_t*>(source);
-      for (int64_t i = 0; i < whole; i += TSR_VL) put(row + i, load_bf16(p + i));
+    case TSR_BF16:
+      special = convert_blocks<TSR_BF16>(bytes, whole, scale, row);
       break;
-    }
     case TSR_F8_E4M3:
-      for (int64_t i = 0; i < whole; i += TSR_VL) put(row + i, load_f8(bytes + i) * splat(scale));
+      special = convert_blocks<TSR_F8_E4M3>(bytes, whole, scale, row);
       break;
     case TSR_Q8_0:
-      for (int64_t block = 0; block < n / 32; block++, bytes += 34) {
-        const vf d = splat(scalar_f16(bytes));
-        for (int i = 0; i < 32; i += TSR_VL) {
-          vi8 q;
-          __builtin_memcpy(&q, bytes + 2 + i, sizeof q);
-          put(row + block * 32 + i, d * __builtin_convertvector(q, vf));
-        }
-      }
+      special = convert_blocks<TSR_Q8_0>(bytes, whole, scale, row);
       break;
     case TSR_Q4_0:
-      for (int64_t block = 0; block < n / 32; block++, bytes += 18) {
-        const vf d = splat(scalar_f16(bytes));
-        for (int i = 0; i < 16; i += TSR_VL) {
-          vu8 q;
-          __builtin_memcpy(&q, bytes + 2 + i, sizeof q);
-          const vi both = __builtin_convertvector(q, vi);
-          put(row + block * 32 + i, d * __builtin_convertvector((both & splat_int(15)) - splat_int(8), vf));
-          put(row + block * 32 + 16 + i, d * __builtin_convertvector((both >> 4) - splat_int(8), vf));
-        }
-      }
+      special = convert_blocks<TSR_Q4_0>(bytes, whole, scale, row);
       break;
     default:
       break;
@@ -59,7 +95,7 @@ inline bool convert_row(tsr_dtype dtype, const void* source, int64_t n, float sc
     // The last few elements through a padded copy, so that nothing past the row is read or written.
     const int64_t rest = n - whole;
     alignas(64) uint8_t padded[TSR_VL * 4] = {};
-    alignas(64) float out[TSR_VL];
+    alignas(64) float out[32];
     const int64_t size = row_bytes(dtype, 1);
     __builtin_memcpy(padded, bytes + whole * size, static_cast<size_t>(rest * size));
     special |= splat_int(convert_row(dtype, padded, TSR_VL, scale, out) ? -1 : 0);
