@@ -1,4 +1,5 @@
 import { mkdirSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
 import { type BackendName, backendNames, loadBackend } from "../../src/backends.js";
@@ -121,10 +122,10 @@ describe("where a library is looked for", () => {
   });
   it("every attempt is told, in order, then what to do, in order", async () => {
     const named = mock();
-    process.env.TESSERA_BACKEND_PATH = ["/nowhere", "relative/folder", "", "/tmp", named].join(":");
+    process.env.TESSERA_BACKEND_PATH = ["/nowhere", "relative/folder", "", tmpdir(), named].join(":");
     const message = await attemptsOf("hip");
     const places = ["/nowhere: does not exist", "relative/folder: is not an absolute path"];
-    places.push("/tmp/libtessera-hip.so: does not exist", `${named}: is named after another back end`);
+    places.push(`${join(tmpdir(), "libtessera-hip.so")}: does not exist`, `${named}: is named after another back end`);
     places.push("@tessera/hip from file:", "What to do:", "1. run `npm install @tessera/hip`");
     places.push("2. set TESSERA_BACKEND_PATH to the absolute path of the folder that has libtessera-hip.so");
     let at = 0;
