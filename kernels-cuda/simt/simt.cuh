@@ -55,7 +55,7 @@ __device__ __forceinline__ void load_keys(const Attention& a, const Sequence& s,
 }
 
 template <int kDim, int kRows>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     attention(const __grid_constant__ Attention a, const __grid_constant__ Tiling t, float* partials) {
   constexpr int R = kRows / 16;
   constexpr int C = kDim / 64;

@@ -1,0 +1,444 @@
+// Fused attention on mma.sync m16n8k16, for sm_80 and everything after it: q, k, v of one 16-bit type T, fp32 sums.
+//
+// A block has kRows query rows of one head, kRows / kWarps (16 or 32) a warp, and walks the key tiles that they see from the
+// last to the first: with causality the partial tiles come first.
+//   S = Q K^T     A: Q by ldmatrix, B: K by ldmatrix; each K fragment serves all 16-row blocks of the warp
+//   softmax       in registers, base 2, scale folded into one FMA; a row's elements are in the 4 lanes of a quad. The maximum
+//                 moves on only if it grew by more than 2^8, so that O is rarely rescaled (weights stay below 2^8)
+//   O += P V      A: P straight from the registers of S, rounded to T; B: V by ldmatrix.trans
+// Shared memory: Q [kRows][kDim], then kStages x (K [kKeys][kDim], V [kKeys][kValueDim]), swizzled as in tile.cuh; then
+// the range of keys that each row sees, so that registers needn't keep what it takes to compute it.
+//   kStages 2: both tiles of the next step are copied during this step; one barrier a step.
+//   kStages 1: V's copy runs under Q K^T, the next K's under softmax and P V; two barriers a step, half the memory.
+// Registers of a thread, for 32 rows a warp: O kValueDim, S kKeys, two rows' state each.
+// kOptions: soft cap, bias, ALiBi, mask, and views whose rows can't be copied 16 bytes at a time.
+#pragma once
+
+#include <type_traits>
+
+#include "../common/output.cuh"
+#include "../common/score.cuh"
+#include "order.cuh"
+#include "tile.cuh"
+
+namespace tsr::cuda::sm80 {
+
+template <class T, int kDim_, int kValueDim_, int kRows_, int kKeys_, int kWarps_, int kStages_, bool kOptions_>
+struct Shape {
+  using Element = T;
+  static constexpr int kDim = kDim_, kValueDim = kValueDim_, kRows = kRows_, kKeys = kKeys_, kWarps = kWarps_,
+                       kStages = kStages_;
+  static constexpr bool kOptions = kOptions_;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBlocks = kRows / kWarps / 16;  ///< 16-row blocks of a warp
+  static constexpr int kQBytes = kRows * kDim * 2, kKBytes = kKeys * kDim * 2, kVBytes = kKeys * kValueDim * 2;
+  static constexpr int kStageBytes = kKBytes + kVBytes;
+  static constexpr int kRowsAt = kQBytes + kStages * kStageBytes;  ///< of the rows' key ranges
+  static constexpr int kSharedBytes = kRowsAt + kRows * 8;
+};
+
+/// The maximum may lag behind by this much (base 2): weights stay below 2^8, far from fp16's limit.
+constexpr float kLag = 8.0f;
+
+template <class Shape>
+struct Walk {
+  static constexpr int kBlocks = Shape::kBlocks;
+  float out[kBlocks][Shape::kValueDim / 8][4];
+  float score[kBlocks][Shape::kKeys / 8][4];
+  float maximum[kBlocks][2];  ///< unscaled
+  float sum[kBlocks][2];      ///< of this lane's keys
+};
+
+/// S = Q K^T of one tile.
+template <class Shape>
+__device__ __forceinline__ void multiply_qk(Walk<Shape>& w, uint32_t q_tile, uint32_t k_tile) {
+  using Tile = Rows<Shape::kDim>;
+  const LaneA lane_a;
+  const LaneB lane_b;
+  const int twist_a = lane_a.chunk ^ Tile::twist(lane_a.row), twist_b = lane_b.chunk ^ Tile::twist(lane_b.row);
+  q_tile += lane_a.row * Tile::kBytes;
+  k_tile += lane_b.row * Tile::kBytes;
+#pragma unroll
+  for (int m = 0; m < Shape::kBlocks; ++m) {
+#pragma unroll
+    for (int n = 0; n < Shape::kKeys / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) w.score[m][n][e] = 0;
+    }
+  }
+#pragma unroll
+  for (int d = 0; d < Shape::kDim / 16; ++d) {
+    uint32_t a[Shape::kBlocks][4];
+#pragma unroll
+    for (int m = 0; m < Shape::kBlocks; ++m) {
+      load_matrix_x4(a[m], q_tile + m * 16 * Tile::kBytes + ((2 * d ^ twist_a) << 4));
+    }
+#pragma unroll
+    for (int n = 0; n < Shape::kKeys / 16; ++n) {
+      uint32_t b[4];
+      load_matrix_x4(b, k_tile + n * 16 * Tile::kBytes + ((2 * d ^ twist_b) << 4));
+#pragma unroll
+      for (int m = 0; m < Shape::kBlocks; ++m) {
+        mma_16816<typename Shape::Element>(w.score[m][2 * n], a[m], b[0], b[1]);
+        mma_16816<typename Shape::Element>(w.score[m][2 * n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// O += P V, P being what softmax left in `score`.
+template <class Shape>
+__device__ __forceinline__ void multiply_pv(Walk<Shape>& w, uint32_t v_tile) {
+  using Tile = Rows<Shape::kValueDim>;
+  using T = typename Shape::Element;
+  const LaneA lane;
+  const int twist = lane.chunk ^ Tile::twist(lane.row);
+  v_tile += lane.row * Tile::kBytes;
+#pragma unroll
+  for (int j = 0; j < Shape::kKeys / 16; ++j) {
+    uint32_t a[Shape::kBlocks][4];
+#pragma unroll
+    for (int m = 0; m < Shape::kBlocks; ++m) {
+      a[m][0] = pack_pair<T>(w.score[m][2 * j][0], w.score[m][2 * j][1]);
+      a[m][1] = pack_pair<T>(w.score[m][2 * j][2], w.score[m][2 * j][3]);
+      a[m][2] = pack_pair<T>(w.score[m][2 * j + 1][0], w.score[m][2 * j + 1][1]);
+      a[m][3] = pack_pair<T>(w.score[m][2 * j + 1][2], w.score[m][2 * j + 1][3]);
+    }
+#pragma unroll
+    for (int d = 0; d < Shape::kValueDim / 16; ++d) {
+      uint32_t b[4];
+      load_matrix_x4_transposed(b, v_tile + j * 16 * Tile::kBytes + ((2 * d ^ twist) << 4));
+#pragma unroll
+      for (int m = 0; m < Shape::kBlocks; ++m) {
+        mma_16816<T>(w.out[m][2 * d], a[m], b[0], b[1]);
+        mma_16816<T>(w.out[m][2 * d + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ float max_of_quad(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+__device__ __forceinline__ float sum_of_quad(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/// Scores to weights 2^(factor (score - maximum)), with factor > 0; moves maximum, sum and O on.
+template <class Shape>
+__device__ __forceinline__ void softmax(Walk<Shape>& w, float factor) {
+  float next[Shape::kBlocks][2];
+  bool moves = false;
+#pragma unroll
+  for (int m = 0; m < Shape::kBlocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float top = w.score[m][0][2 * half];
+#pragma unroll
+      for (int n = 0; n < Shape::kKeys / 8; ++n) {
+        top = fmaxf(top, fmaxf(w.score[m][n][2 * half], w.score[m][n][2 * half + 1]));
+      }
+      next[m][half] = fmaxf(w.maximum[m][half], max_of_quad(top));
+      // Always from -inf.
+      moves = moves || (next[m][half] - w.maximum[m][half]) * factor > kLag;
+    }
+  }
+  if (__any_sync(~0u, moves)) {
+#pragma unroll
+    for (int m = 0; m < Shape::kBlocks; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float base = next[m][half] == TSR_NEG_INF ? 0.0f : next[m][half];
+        const float rescale = exp2_fast((w.maximum[m][half] - base) * factor);
+        w.maximum[m][half] = next[m][half];
+        w.sum[m][half] *= rescale;
+#pragma unroll
+        for (int d = 0; d < Shape::kValueDim / 8; ++d) {
+          w.out[m][d][2 * half] *= rescale;
+          w.out[m][d][2 * half + 1] *= rescale;
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < Shape::kBlocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float base = w.maximum[m][half] == TSR_NEG_INF ? 0.0f : w.maximum[m][half] * factor;
+      float sum = 0;
+#pragma unroll
+      for (int n = 0; n < Shape::kKeys / 8; ++n) {
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          const float p = exp2_fast(__fmaf_rn(w.score[m][n][e], factor, -base));
+          w.score[m][n][e] = p;
+          sum += p;
+        }
+      }
+      w.sum[m][half] += sum;
+    }
+  }
+}
+
+/// Row of the tile that (m, half) of this lane is.
+template <class Shape>
+__device__ __forceinline__ int row_of_lane(int m, int half) {
+  return (static_cast<int>(threadIdx.x) / 32 * Shape::kBlocks + m) * 16 + half * 8 +
+         static_cast<int>(threadIdx.x) % 32 / 4;
+}
+
+/// Hides what a row doesn't see by structure.
+template <class Shape>
+__device__ __forceinline__ void mask_tile(Walk<Shape>& w, const int2* row_keys, int first_key) {
+  const int shift = first_key + threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < Shape::kBlocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int2 keys = row_keys[row_of_lane<Shape>(m, half)];
+      const int begin = keys.x - shift, end = keys.y - shift;
+#pragma unroll
+      for (int n = 0; n < Shape::kKeys / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const bool visible = n * 8 + e >= begin && n * 8 + e < end;
+          w.score[m][n][2 * half + e] = visible ? w.score[m][n][2 * half + e] : TSR_NEG_INF;
+        }
+      }
+    }
+  }
+}
+
+/// The options' way: every element to base 2, hidden ones to -inf.
+template <class Shape>
+__device__ __forceinline__ void score_tile(Walk<Shape>& w, const Attention& a, const Sequence& s, const Place& place,
+                                           const int2* row_keys, int first_key) {
+  const int column = threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < Shape::kBlocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = row_of_lane<Shape>(m, half);
+      const int2 keys = row_keys[row];
+      const RowOptions options =
+          row_options(a, s, place.batch, static_cast<int64_t>(place.tile) * Shape::kRows + row, place.head);
+#pragma unroll
+      for (int n = 0; n < Shape::kKeys / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int j = first_key + n * 8 + column + e;
+          float& x = w.score[m][n][2 * half + e];
+          x = j >= keys.x && j < keys.y ? score_base2(options, x * a.scale, j) : TSR_NEG_INF;
+        }
+      }
+    }
+  }
+}
+
+/// Where a block's keys or values are: the address of key 0 of its KV head; paged: of page 0.
+__device__ __forceinline__ const char* key_base(const Attention& a, const View& view, const Sequence& s,
+                                                const Place& place) {
+  const int head = place.head / a.group;
+  return a.paged() ? view.at(0, 0, head) : view.at(place.batch, s.key_row, head);
+}
+
+/// Fills a tile of keys or values; zeros outside [begin, end).
+template <class Shape, int kTileDim, bool kAligned>
+__device__ __forceinline__ void fill_keys(const Attention& a, const View& view, const char* base, int batch,
+                                          int first_key, int begin, int end, int dim, char* tile) {
+  if (!a.paged()) {
+    fill_tile<kTileDim, Shape::kKeys, Shape::kThreads, kAligned>(tile, base + first_key * view.row, view.row,
+                                                                 begin - first_key, end - first_key, dim);
+    return;
+  }
+  const int32_t* const pages = a.page_table + batch * a.page_table_stride;
+  const auto page_size = static_cast<unsigned>(a.page_size);
+  const auto row_of = [&](int row) {
+    const auto j = static_cast<unsigned>(first_key + row);
+    const int64_t page = clamped(pages[j / page_size], 0, a.page_count - 1);
+    return base + page * view.batch + j % page_size * view.row;
+  };
+  gather_tile<kTileDim, Shape::kKeys, Shape::kThreads, kAligned>(tile, row_of, begin - first_key, end - first_key, dim);
+}
+
+/// Normalises and stores. 16-bit results of aligned problems go through the warp's own rows of the Q tile, so that whole
+/// 16-byte chunks are written.
+template <class Shape>
+__device__ __forceinline__ void store_rows(Walk<Shape>& w, const Attention& a, const Sequence& s, const Place& place,
+                                           float factor, char* q_tile, bool aligned) {
+  using Tile = Rows<Shape::kDim>;
+  const int64_t first_query = static_cast<int64_t>(place.tile) * Shape::kRows;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int column = lane % 4 * 2;
+  const bool staged = aligned && a.out.type != Type::kF32;
+  __syncwarp();  // Q has been read
+#pragma unroll
+  for (int m = 0; m < Shape::kBlocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = row_of_lane<Shape>(m, half);
+      const int64_t i = first_query + row;
+      const bool real = i < s.queries;
+      const float maximum = w.maximum[m][half] == TSR_NEG_INF ? TSR_NEG_INF : w.maximum[m][half] * factor;
+      Ending ending = end_row(a, place.head, maximum, sum_of_quad(w.sum[m][half]));
+      if (!real) ending = {0.0f, TSR_NEG_INF};
+      const bool written = real || (!a.packed_q && i < a.query_rows);  // padding is: as zeros
+      if (written && lane % 4 == 0) store_lse(a, place.batch, s.query_row + i, place.head, ending.lse);
+      char* const to = written ? a.out.at(place.batch, s.query_row + i, place.head) : nullptr;
+#pragma unroll
+      for (int d = 0; d < Shape::kValueDim / 8; ++d) {
+        // Chosen, not multiplied by 0: a row that has seen nothing may hold 0 x NaN of another row's V.
+        const float x = ending.factor == 0 ? 0.0f : w.out[m][d][2 * half] * ending.factor;
+        const float y = ending.factor == 0 ? 0.0f : w.out[m][d][2 * half + 1] * ending.factor;
+        if (staged) {
+          const uint32_t pair = a.out.type == Type::kF16 ? pack_pair<__half>(x, y) : pack_pair<__nv_bfloat16>(x, y);
+          *reinterpret_cast<uint32_t*>(q_tile + Tile::offset(row, d) + column * 2) = pair;
+        } else if (written && d * 8 < a.value_dim) {
+          store_1(a.out.type, to, d * 8 + column, x);
+          store_1(a.out.type, to, d * 8 + column + 1, y);
+        }
+      }
+    }
+  }
+  if (!staged) return;
+  __syncwarp();
+  constexpr int kChunks = Shape::kValueDim / 8, kCount = Shape::kBlocks * 16 * kChunks;
+#pragma unroll
+  for (int step = 0; step < kCount / 32; ++step) {
+    const int index = step * 32 + lane;
+    const int row = warp * Shape::kBlocks * 16 + index / kChunks, chunk = index % kChunks;
+    const int64_t i = first_query + row;
+    const bool written = i < s.queries || (!a.packed_q && i < a.query_rows);
+    if (written && chunk * 8 < a.value_dim) {
+      *reinterpret_cast<uint4*>(a.out.at(place.batch, s.query_row + i, place.head) + chunk * 16) =
+          *reinterpret_cast<const uint4*>(q_tile + Tile::offset(row, chunk));
+    }
+  }
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads)
+    prefill(const __grid_constant__ Attention a, const __grid_constant__ Order order, const bool aligned_view) {
+  constexpr int kRows = Shape::kRows, kKeys = Shape::kKeys, kThreads = Shape::kThreads;
+  extern __shared__ uint4 shared[];
+  char* const q_tile = reinterpret_cast<char*>(shared);
+  char* const kv_tiles = q_tile + Shape::kQBytes;
+  int2* const row_keys = reinterpret_cast<int2*>(q_tile + Shape::kRowsAt);
+  const bool aligned = Shape::kOptions ? aligned_view : true;
+
+  const Place place = place_of(a, order, blockIdx.x, kRows);
+  if (!place.real) return;
+  const Sequence s = sequence_of(a, place.batch);
+  const int64_t first_query = static_cast<int64_t>(place.tile) * kRows;
+  // Key positions fit 32 bits: the back end takes no longer sequences.
+  int begin, end, full_begin, full_end;
+  {
+    const Span queries{first_query, first_query + kRows < s.queries ? first_query + kRows : s.queries};
+    const Span seen = s.visibility.keys(queries), full = s.visibility.common_keys(queries);
+    begin = static_cast<int>(seen.begin);
+    end = static_cast<int>(seen.end);
+    full_begin = static_cast<int>(full.begin);
+    full_end = static_cast<int>(full.end);
+  }
+  for (int row = threadIdx.x; row < kRows; row += kThreads) {
+    const Span keys = first_query + row < s.queries ? s.visibility.keys(first_query + row) : Span{0, 0};
+    row_keys[row] = {static_cast<int>(keys.begin), static_cast<int>(keys.end)};
+  }
+  const char* const k_base = key_base(a, a.k, s, place);
+  const char* const v_base = key_base(a, a.v, s, place);
+  const auto fill = [&](auto dim_constant, const View& view, const char* base, int first_key, int dim, char* tile) {
+    constexpr int kTileDim = decltype(dim_constant)::value;
+    if (aligned) {
+      fill_keys<Shape, kTileDim, true>(a, view, base, place.batch, first_key, begin, end, dim, tile);
+    } else {
+      fill_keys<Shape, kTileDim, false>(a, view, base, place.batch, first_key, begin, end, dim, tile);
+    }
+  };
+  const auto fill_k = [&](int first_key, int stage) {
+    fill(std::integral_constant<int, Shape::kDim>{}, a.k, k_base, first_key, a.dim,
+         kv_tiles + stage * Shape::kStageBytes);
+  };
+  const auto fill_v = [&](int first_key, int stage) {
+    fill(std::integral_constant<int, Shape::kValueDim>{}, a.v, v_base, first_key, a.value_dim,
+         kv_tiles + stage * Shape::kStageBytes + Shape::kKBytes);
+  };
+
+  // A negative scale becomes a positive one by negating Q, exactly: softmax's maximum needs a positive factor. A scale of 0
+  // becomes one that no score notices: 0 times the -inf of a hidden key would be NaN.
+  const bool negate = !Shape::kOptions && a.scale < 0;
+  const float factor = Shape::kOptions ? 1.0f : fmaxf(fabsf(a.scale) * kLog2e, 1e-37f);
+  Walk<Shape> w;
+#pragma unroll
+  for (int m = 0; m < Shape::kBlocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      w.maximum[m][half] = TSR_NEG_INF;
+      w.sum[m][half] = 0;
+    }
+#pragma unroll
+    for (int d = 0; d < Shape::kValueDim / 8; ++d) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) w.out[m][d][e] = 0;
+    }
+  }
+
+  if (begin < end) {
+    const char* const q_base = a.q.at(place.batch, s.query_row + first_query, place.head);
+    const auto q_end = static_cast<int>(s.queries - first_query < kRows ? s.queries - first_query : kRows);
+    if (aligned) {
+      fill_tile<Shape::kDim, kRows, kThreads, true>(q_tile, q_base, a.q.row, 0, q_end, a.dim);
+    } else {
+      fill_tile<Shape::kDim, kRows, kThreads, false>(q_tile, q_base, a.q.row, 0, q_end, a.dim);
+    }
+    int key = (end - 1) / kKeys * kKeys;
+    fill_k(key, 0);
+    if constexpr (Shape::kStages == 2) fill_v(key, 0);
+    copy_async_commit();
+    if (negate) {
+      copy_async_wait<0>();
+      __syncthreads();
+      for (int index = threadIdx.x; index < Shape::kQBytes / 4; index += kThreads) {
+        reinterpret_cast<uint32_t*>(q_tile)[index] ^= 0x80008000u;
+      }
+    }
+    const uint32_t q_rows = shared_address(q_tile) + threadIdx.x / 32 * Shape::kBlocks * 16 * Shape::kDim * 2;
+    int stage = 0;
+    while (true) {
+      copy_async_wait<0>();
+      __syncthreads();  // this step's tiles are there, and what the copies below overwrite has been read
+      const bool more = key > begin;
+      const uint32_t k_tile = shared_address(kv_tiles) + stage * Shape::kStageBytes;
+      if constexpr (Shape::kStages == 2) {
+        if (more) {
+          fill_k(key - kKeys, stage ^ 1);
+          fill_v(key - kKeys, stage ^ 1);
+        }
+      } else {
+        fill_v(key, 0);
+      }
+      copy_async_commit();
+      multiply_qk(w, q_rows, k_tile);
+      if constexpr (Shape::kStages == 1) {
+        copy_async_wait<0>();
+        __syncthreads();
+        if (more) fill_k(key - kKeys, 0);
+        copy_async_commit();
+      }
+      if constexpr (Shape::kOptions) {
+        score_tile(w, a, s, place, row_keys, key);
+      } else if (key < full_begin || key + kKeys > full_end) {
+        mask_tile(w, row_keys, key);
+      }
+      softmax(w, factor);
+      multiply_pv(w, k_tile + Shape::kKBytes);
+      if (!more) break;
+      key -= kKeys;
+      if constexpr (Shape::kStages == 2) stage ^= 1;
+    }
+  }
+  store_rows(w, a, sequence_of(a, place.batch), place, factor, q_tile, aligned);
+}
+
+}  // namespace tsr::cuda::sm80
