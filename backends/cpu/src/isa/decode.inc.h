@@ -1,22 +1,30 @@
-// Decode: few queries against many keys. The key range is cut into splits, each split of each KV head is a work item, and
+// Decode: few queries against many keys. The key range is cut into splits, a split of some KV heads is a work item, and
 // partial results are merged by LSE afterwards. Vector lanes run along the head dimension:
 //   s[row][key] = Q[row][:] . K[key][:]
 //   O[row][:]  += p[row][key] * V[key][:]     (decode_tile.inc.h)
-// Rows are the query heads of the group x the queries of the item. Splits depend on shapes alone.
+// Rows are the query heads of the group x the queries of the item. Splits depend on shapes alone. How many heads an item
+// has also depends on the thread count, but no sum crosses heads, so no result does.
 
 constexpr int64_t kSplitKeys = 1024;
 constexpr int64_t kMaxSplits = 64;
 constexpr int64_t kDecodeRows = 16;
+/// Rows of all KV heads of an item: their queries and outputs should stay in the L2 cache beside a tile.
+constexpr int64_t kItemRows = 64;
+/// Items that a thread should find, so that none waits long for the last.
+constexpr int64_t kItemsPerThread = 4;
 
 struct DecodeTiling {
   int64_t queries;  ///< of a work item
   int64_t rows;     ///< queries * group
   int64_t tiles;    ///< query tiles
   int64_t splits;
-  int64_t split_keys;  ///< keys of a split
+  int64_t split_keys;                                            ///< keys of a split
+  int64_t heads;                                                 ///< KV heads of a work item
+  int64_t head_items;                                            ///< so many make all KV heads
+  int64_t items() const { return tiles * head_items * splits; }  ///< of a batch entry
 };
 
-TSR_SIMD DecodeTiling decode_tiling(const Problem& p) {
+TSR_SIMD DecodeTiling decode_tiling(const Problem& p, int threads) {
   DecodeTiling t;
   t.queries = kDecodeRows / (p.group > 0 ? p.group : 1);
   if (t.queries < 1) t.queries = 1;
@@ -34,28 +42,37 @@ TSR_SIMD DecodeTiling decode_tiling(const Problem& p) {
   if (t.splits < 1) t.splits = 1;
   const int64_t even = (p.max_keys + t.splits - 1) / t.splits;
   t.split_keys = (even + kDecodeTile - 1) / kDecodeTile * kDecodeTile;
+  // Where a token's heads lie side by side, an item that takes them together reads memory straight on.
+  t.heads = p.k.head_stride < p.k.row_stride && p.v.head_stride < p.v.row_stride ? p.kv_heads : 1;
+  if (t.heads < 1) t.heads = 1;
+  const auto too_many = [&] {
+    const int64_t items = p.batch * t.tiles * t.splits * ((p.kv_heads + t.heads - 1) / t.heads);
+    return t.heads * t.rows > kItemRows || (threads > 1 && items < kItemsPerThread * threads);
+  };
+  while (t.heads > 1 && too_many()) t.heads = (t.heads + 1) / 2;
+  t.head_items = (p.kv_heads + t.heads - 1) / t.heads;
   return t;
 }
 
 struct DecodeScratch {
-  float* queries;   ///< [rows][tile_stride(dim)]
-  float* out;       ///< [rows][tile_stride(value_dim)], without v_scale
+  float* queries;   ///< [heads * rows][tile_stride(dim)]
+  float* out;       ///< [heads * rows][tile_stride(value_dim)], without v_scale
+  float* maximum;   ///< [heads * rows]
+  float* sum;       ///< [heads * rows]
   float* scores;    ///< [rows][kDecodeTile]
   int32_t* hidden;  ///< [rows][kDecodeTile], -1 where a key is hidden
-  float* maximum;   ///< [rows]
-  float* sum;       ///< [rows]
   float* rescale;   ///< [rows]
 };
 
 TSR_SIMD int64_t decode_scratch(const Problem& p, const DecodeTiling& t, std::byte* base, DecodeScratch* scratch) {
   Carver carve{base};
   DecodeScratch s{};
-  s.queries = carve.take<float>(t.rows * tile_stride(p.dim));
-  s.out = carve.take<float>(t.rows * tile_stride(p.value_dim));
+  s.queries = carve.take<float>(t.heads * t.rows * tile_stride(p.dim));
+  s.out = carve.take<float>(t.heads * t.rows * tile_stride(p.value_dim));
+  s.maximum = carve.take<float>(t.heads * t.rows);
+  s.sum = carve.take<float>(t.heads * t.rows);
   s.scores = carve.take<float>(t.rows * kDecodeTile);
   s.hidden = carve.take<int32_t>(t.rows * kDecodeTile);
-  s.maximum = carve.take<float>(t.rows);
-  s.sum = carve.take<float>(t.rows);
   s.rescale = carve.take<float>(t.rows);
   if (scratch) *scratch = s;
   return carve.used;
@@ -113,8 +130,7 @@ inline void row_options(const Problem& p, const Sequence& s, int64_t b, int64_t 
 TSR_SIMD float row_softmax(float* scores, float& maximum, float& sum) {
   vf top = splat(maximum);
   for (int64_t j = 0; j < kDecodeTile; j += TSR_VL) top = max_or_second(load(scores + j), top);
-  float next = maximum;
-  for (int lane = 0; lane < TSR_VL; lane++) next = top[lane] > next ? top[lane] : next;
+  const float next = max_lanes(top);
   const float base = next == -kInf ? 0 : next;
   vf total = splat(0);
   for (int64_t j = 0; j < kDecodeTile; j += TSR_VL) {
@@ -128,18 +144,26 @@ TSR_SIMD float row_softmax(float* scores, float& maximum, float& sum) {
   return rescale;
 }
 
+struct DecodeItem {
+  int64_t b, tile, split;
+  Span heads;  ///< KV heads
+};
+
 /// What a work item needs of every tile.
 struct DecodeWalk {
   ScoreTile score;
   ValueTile value;
-  float factor;  ///< of q.k: scale, k_scale and the step to base 2
+  float factor;  ///< of q.k: scale and the step to base 2, without k_scale
 };
 
+/// One KV head against a tile of keys. `row` is its first row in the scratch.
 inline void decode_tile(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span queries, Span keys,
-                        const DecodeWalk& walk, const RowPointers (&k)[2], const RowPointers (&v)[2],
-                        const DecodeScratch& scratch) {
+                        const DecodeWalk& walk, const HeadRows& k, const HeadRows& v, const DecodeScratch& scratch,
+                        int64_t first) {
   const int64_t rows = queries.size() * p.group;
-  walk.score(scratch.queries, tile_stride(p.dim), k[0], k[1], p.dim, rows, walk.factor, scratch.scores);
+  const float k_scale = p.k_scale ? p.k_scale[kv_head] : 1.0f;
+  walk.score(scratch.queries + first * tile_stride(p.dim), tile_stride(p.dim), k, p.dim, rows, walk.factor * k_scale,
+             scratch.scores);
   for (int64_t row = 0; row < rows; row++) {
     float* scores = scratch.scores + row * kDecodeTile;
     row_options(p, s, b, queries.begin + row / p.group, kv_head * p.group + row % p.group, keys, scores);
@@ -147,90 +171,96 @@ inline void decode_tile(const Problem& p, const Sequence& s, int64_t b, int64_t 
       const vi none = load(scores + j) == splat(-kInf);
       __builtin_memcpy(scratch.hidden + row * kDecodeTile + j, &none, sizeof none);
     }
-    scratch.rescale[row] = row_softmax(scores, scratch.maximum[row], scratch.sum[row]);
+    scratch.rescale[row] = row_softmax(scores, scratch.maximum[first + row], scratch.sum[first + row]);
   }
-  walk.value(scratch.scores, scratch.hidden, v[0], v[1], p.value_dim, rows, scratch.rescale, tile_stride(p.value_dim),
-             scratch.out);
+  walk.value(scratch.scores, scratch.hidden, v, p.value_dim, rows, scratch.rescale, tile_stride(p.value_dim),
+             scratch.out + first * tile_stride(p.value_dim));
 }
 
-struct DecodeItem {
-  int64_t b, kv_head, tile, split;
-};
+/// Q as fp32 rows, zero up to their stride, and nothing seen yet.
+inline void decode_begin(const Problem& p, const Sequence& s, const DecodeItem& item, Span queries,
+                         const DecodeScratch& scratch) {
+  const int64_t rows = queries.size() * p.group;
+  const int64_t stride = tile_stride(p.dim);
+  for (int64_t n = 0; n < item.heads.size() * rows; n++) {
+    const int64_t head = (item.heads.begin + n / rows) * p.group + n % rows % p.group;
+    float* q = scratch.queries + n * stride;
+    for (int64_t d = p.dim; d < stride; d++) q[d] = 0;
+    convert_row(p.q.dtype, element(p.q, query_offset(p.q, s, item.b, queries.begin + n % rows / p.group, head)), p.dim,
+                1.0f, q);
+    scratch.maximum[n] = -kInf;
+    scratch.sum[n] = 0;
+  }
+  __builtin_memset(scratch.out, 0,
+                   static_cast<size_t>(item.heads.size() * rows * tile_stride(p.value_dim)) * sizeof(float));
+}
 
-/// One split of one query tile. With several splits the result goes to `partials`, else straight to the outputs.
+/// One split of one query tile for some KV heads. With several splits the result goes to `partials` (of the first of
+/// these heads; the others' are `head_stride` floats apart), else straight to the outputs.
 inline void decode_item(const Problem& p, const DecodeItem& item, const DecodeTiling& t, const DecodeScratch& scratch,
-                        float* partials) {
+                        float* partials, int64_t head_stride) {
   const int64_t b = item.b;
   const Sequence s = p.sequence(b);
   const int64_t begin = item.tile * t.queries;
   const auto cut = [&](int64_t rows) { return begin + t.queries < rows ? begin + t.queries : rows; };
   const Span queries{begin, cut(s.query_count)};
   const Span padding{begin > s.query_count ? begin : s.query_count, cut(rows_to_write(p, s))};
-  for (int64_t g = 0; item.split == 0 && g < p.group && !padding.empty(); g++) {
-    clear_rows(p, s, b, item.kv_head * p.group + g, padding);
+  if (item.split == 0 && !padding.empty()) {
+    for (int64_t h = item.heads.begin * p.group; h < item.heads.end * p.group; h++) clear_rows(p, s, b, h, padding);
   }
   if (queries.empty()) return;
+  decode_begin(p, s, item, queries, scratch);
 
   const int64_t rows = queries.size() * p.group;
-  const int64_t value_stride = tile_stride(p.value_dim);
-  for (int64_t row = 0; row < rows; row++) {
-    float* q = scratch.queries + row * tile_stride(p.dim);
-    convert_row(
-        p.q.dtype,
-        element(p.q, query_offset(p.q, s, b, queries.begin + row / p.group, item.kv_head * p.group + row % p.group)),
-        p.dim, 1.0f, q);
-    scratch.maximum[row] = -kInf;
-    scratch.sum[row] = 0;
-    for (int64_t d = 0; d < p.value_dim; d++) scratch.out[row * value_stride + d] = 0;
-  }
-
   const Span visible = s.visibility.keys(queries);
   const Span part{item.split * t.split_keys, (item.split + 1) * t.split_keys};
   const int64_t first = visible.begin > part.begin ? visible.begin : part.begin;
   const int64_t last = visible.end < part.end ? visible.end : part.end;
-  const float k_scale = p.k_scale ? p.k_scale[item.kv_head] : 1.0f;
-  const DecodeWalk walk{score_tile_for(p.k.dtype), value_tile_for(p.v.dtype), score_factor(p) * k_scale};
+  const DecodeWalk walk{score_tile_for(p.k.dtype), value_tile_for(p.v.dtype), score_factor(p)};
   // This tile and the next.
   RowPointers k[2];
   RowPointers v[2];
   const auto look_at = [&](int which, int64_t j) {
     const int64_t end = j + kDecodeTile < last ? j + kDecodeTile : last;
     const Span keys{j, j < end ? end : j};
-    point_at(p, p.k, s, b, item.kv_head, keys, k[which]);
-    point_at(p, p.v, s, b, item.kv_head, keys, v[which]);
+    point_at(p, p.k, s, b, keys, k[which]);
+    point_at(p, p.v, s, b, keys, v[which]);
     return keys;
   };
   Span keys = look_at(0, first);
-  while (!keys.empty()) {
+  for (int now = 0; !keys.empty(); now = 1 - now) {
     if (cancelled(p)) return;
-    const Span next = look_at(1, keys.end);
-    decode_tile(p, s, b, item.kv_head, queries, keys, walk, k, v, scratch);
-    k[0] = k[1];
-    v[0] = v[1];
+    const Span next = look_at(1 - now, keys.end);
+    for (int64_t h = item.heads.begin; h < item.heads.end; h++) {
+      const HeadRows head_k{&k[now], &k[1 - now], row_bytes(p.k.dtype, h * p.k.head_stride)};
+      const HeadRows head_v{&v[now], &v[1 - now], row_bytes(p.v.dtype, h * p.v.head_stride)};
+      decode_tile(p, s, b, h, queries, keys, walk, head_k, head_v, scratch, (h - item.heads.begin) * rows);
+    }
     keys = next;
   }
 
-  const float v_scale = p.v_scale ? p.v_scale[item.kv_head] : 1.0f;
-  for (int64_t row = 0; row < rows; row++) {
-    float* out = scratch.out + row * value_stride;
-    for (int64_t d = 0; p.v_scale && d < p.value_dim; d++) out[d] *= v_scale;
+  for (int64_t n = 0; n < item.heads.size() * rows; n++) {
+    const int64_t h = item.heads.begin + n / rows;
+    const int64_t row = n % rows;
+    float* out = scratch.out + n * tile_stride(p.value_dim);
+    for (int64_t d = 0; p.v_scale && d < p.value_dim; d++) out[d] *= p.v_scale[h];
     if (t.splits > 1) {
-      float* partial = partials + row * partial_stride(p);
-      partial[0] = scratch.maximum[row];
-      partial[1] = scratch.sum[row];
+      float* partial = partials + n / rows * head_stride + row * partial_stride(p);
+      partial[0] = scratch.maximum[n];
+      partial[1] = scratch.sum[n];
       __builtin_memcpy(partial + 16, out, static_cast<size_t>(p.value_dim) * sizeof(float));
     } else {
-      finish_row(p, s, b, queries.begin + row / p.group, item.kv_head * p.group + row % p.group, scratch.maximum[row],
-                 scratch.sum[row], out);
+      finish_row(p, s, b, queries.begin + row / p.group, h * p.group + row % p.group, scratch.maximum[n],
+                 scratch.sum[n], out);
     }
   }
 }
 
 /// Merges a row's splits in order: maximum m = max m_s, sum = sum of 2^(m_s - m) sum_s, out likewise.
-inline void merge_splits(const Problem& p, const DecodeItem& item, const DecodeTiling& t, const float* partials,
-                         int64_t split_stride, float* out) {
-  const Sequence s = p.sequence(item.b);
-  const int64_t begin = item.tile * t.queries;
+inline void merge_splits(const Problem& p, int64_t b, int64_t kv_head, int64_t tile, const DecodeTiling& t,
+                         const float* partials, int64_t split_stride, float* out) {
+  const Sequence s = p.sequence(b);
+  const int64_t begin = tile * t.queries;
   const Span queries{begin, begin + t.queries < s.query_count ? begin + t.queries : s.query_count};
   for (int64_t row = 0; row < queries.size() * p.group; row++) {
     const float* first = partials + row * partial_stride(p);
@@ -249,52 +279,54 @@ inline void merge_splits(const Problem& p, const DecodeItem& item, const DecodeT
       sum += weight * partial[1];
       for (int64_t d = 0; d < p.value_dim; d++) out[d] += weight * partial[16 + d];
     }
-    finish_row(p, s, item.b, queries.begin + row / p.group, item.kv_head * p.group + row % p.group, maximum, sum, out);
+    finish_row(p, s, b, queries.begin + row / p.group, kv_head * p.group + row % p.group, maximum, sum, out);
   }
 }
 
 Plan plan_decode(const Problem& p, int threads) {
-  const DecodeTiling t = decode_tiling(p);
-  const int64_t tiles = p.batch * p.kv_heads * t.tiles;
-  const int64_t items = tiles * t.splits;
+  const DecodeTiling t = decode_tiling(p, threads);
+  const int64_t items = p.batch * t.items();
   Plan plan;
   plan.tile_q = static_cast<int32_t>(t.rows);
   plan.tile_k = static_cast<int32_t>(kDecodeTile);
   plan.splits = static_cast<int32_t>(t.splits);
   plan.threads = static_cast<int32_t>(items < threads ? (items > 0 ? items : 1) : threads);
   if (items > 0) {
-    const int64_t partials =
-        t.splits > 1 ? items * t.rows * partial_stride(p) * static_cast<int64_t>(sizeof(float)) : 0;
-    plan.workspace_bytes = static_cast<uint64_t>(decode_scratch(p, t, nullptr, nullptr) * threads + partials);
+    const int64_t parts = t.splits > 1 ? p.batch * p.kv_heads * t.tiles * t.splits * t.rows : 0;
+    plan.workspace_bytes = static_cast<uint64_t>(decode_scratch(p, t, nullptr, nullptr) * threads +
+                                                 parts * partial_stride(p) * static_cast<int64_t>(sizeof(float)));
   }
   return plan;
 }
 
 tsr_status decode(const Problem& p, const Plan&, std::byte* workspace, ThreadPool& pool) {
-  const DecodeTiling t = decode_tiling(p);
+  const DecodeTiling t = decode_tiling(p, pool.size());
   const int64_t per_thread = decode_scratch(p, t, nullptr, nullptr);
-  auto* partials = reinterpret_cast<float*>(workspace + per_thread * pool.size());
-  const int64_t split_stride = t.rows * partial_stride(p);
-  const auto item_of = [&](int64_t tile, int64_t split) {
-    const int64_t head = tile / t.tiles;
-    return DecodeItem{head / p.kv_heads, head % p.kv_heads, tile % t.tiles, split};
-  };
-  const int64_t tiles = p.batch * p.kv_heads * t.tiles;
-  pool.run(tiles * t.splits, [&](int64_t item, int worker) {
-    if (cancelled(p)) return;
+  const auto scratch_of = [&](int worker) {
     DecodeScratch scratch;
     decode_scratch(p, t, workspace + worker * per_thread, &scratch);
-    // Heads of one key range follow each other: their rows share pages of memory.
-    const int64_t tile = item % tiles;
-    const int64_t split = item / tiles;
-    decode_item(p, item_of(tile, split), t, scratch, partials + (tile * t.splits + split) * split_stride);
+    return scratch;
+  };
+  // Partial results: [batch][tile][kv_head][split][row].
+  auto* partials = reinterpret_cast<float*>(workspace + per_thread * pool.size());
+  const int64_t split_stride = t.rows * partial_stride(p);
+  const int64_t head_stride = t.splits * split_stride;
+  const int64_t lists = p.batch * t.tiles * t.head_items;  // of splits
+  pool.run(lists * t.splits, [&](int64_t item, int worker) {
+    if (cancelled(p)) return;
+    // Items of one key range follow each other: their rows share pages of memory.
+    const int64_t split = item / lists;
+    const int64_t tile = item % lists / t.head_items;  // of all batch entries
+    const int64_t first = item % t.head_items * t.heads;
+    const Span heads{first, first + t.heads < p.kv_heads ? first + t.heads : p.kv_heads};
+    decode_item(p, {tile / t.tiles, tile % t.tiles, split, heads}, t, scratch_of(worker),
+                partials + (tile * p.kv_heads + first) * head_stride + split * split_stride, head_stride);
   });
-  if (t.splits > 1 && !cancelled(p)) {
-    pool.run(tiles, [&](int64_t tile, int worker) {
-      DecodeScratch scratch;
-      decode_scratch(p, t, workspace + worker * per_thread, &scratch);
-      merge_splits(p, item_of(tile, 0), t, partials + tile * t.splits * split_stride, split_stride, scratch.out);
-    });
-  }
+  if (t.splits == 1 || cancelled(p)) return cancelled(p) ? TSR_ABORTED : TSR_OK;
+  pool.run(p.batch * t.tiles * p.kv_heads, [&](int64_t part, int worker) {
+    const int64_t tile = part / p.kv_heads;
+    merge_splits(p, tile / t.tiles, part % p.kv_heads, tile % t.tiles, t, partials + part * head_stride, split_stride,
+                 scratch_of(worker).out);
+  });
   return cancelled(p) ? TSR_ABORTED : TSR_OK;
 }

@@ -1,84 +1,101 @@
 // The two products of decode, on a tile of kDecodeTile keys, straight from how K and V are stored: dequantised in
 // registers, with no copy. Lanes run along the head dimension; up to four rows share each load of K and V.
 
+/// Small enough that a token's heads of K and of V, of this tile and of the next, stay in the L2 cache.
 constexpr int64_t kDecodeTile = 32;
 
-/// Rows of a tile of keys, wherever pages and strides put them.
+/// Rows of a tile of keys, wherever pages and strides put them: those of KV head 0, and how far those of `head` are.
 struct RowPointers {
   const uint8_t* row[kDecodeTile];
   int64_t count;
 };
 
-TSR_SIMD void point_at(const Problem& p, const View& view, const Sequence& s, int64_t b, int64_t kv_head, Span keys,
-                       RowPointers& rows) {
+TSR_SIMD void point_at(const Problem& p, const View& view, const Sequence& s, int64_t b, Span keys, RowPointers& rows) {
   rows.count = keys.size();
-  for (int64_t j = 0; j < rows.count; j++) rows.row[j] = key_row(p, view, s, b, kv_head, keys.begin + j);
+  if (!p.paged() && rows.count > 0) {
+    const uint8_t* row = key_row(p, view, s, b, 0, keys.begin);
+    const int64_t stride = row_bytes(view.dtype, view.row_stride);
+    for (int64_t j = 0; j < rows.count; j++) rows.row[j] = row + j * stride;
+    return;
+  }
+  for (int64_t j = 0; j < rows.count; j++) rows.row[j] = key_row(p, view, s, b, 0, keys.begin + j);
 }
 
-/// Asks for the lines of one row of the next tile, so that they are there when its turn comes: rows of one head lie apart,
-/// and hardware prefetchers lose such a walk at every row.
-TSR_SIMD void prefetch_row(const RowPointers& rows, int64_t j, int64_t bytes) {
-  if (j >= rows.count) return;
-  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(rows.row[j] + at);
-}
+/// One KV head's rows of this tile and of the next.
+struct HeadRows {
+  const RowPointers* now;
+  const RowPointers* next;  ///< nullptr where another pass over the tile asks for it already
+  int64_t offset;           ///< bytes from KV head 0
+  TSR_SIMD int64_t count() const { return now->count; }
+  TSR_SIMD const uint8_t* row(int64_t j) const { return now->row[j] + offset; }
 
-/// scores[r][key] = scale * Q[r][:] . K[key][:] for R rows and the keys of a tile. Two keys share each load of Q.
+  /// Asks for bytes [begin, end) of a row of the next tile, so that they are there when its turn comes: rows of one head
+  /// lie apart, and hardware prefetchers lose such a walk at every row. To be called a few lines at a time: what comes
+  /// from memory holds a fill buffer for long, and a burst leaves none for what is to be read now.
+  TSR_SIMD void prefetch(int64_t j, int64_t begin, int64_t end) const {
+    if (next == nullptr || j >= next->count) return;
+    for (int64_t at = begin; at < end; at += 64) __builtin_prefetch(next->row[j] + offset + at);
+  }
+};
+
+/// scores[r][key] = scale * Q[r][:] . K[key][:] for R rows and the keys of a tile; what is past its last key is for the
+/// caller to overwrite. TSR_VL / R keys at a time, whose TSR_VL sums across lanes are made at once.
 template <tsr_dtype T, int R>
-TSR_SIMD void dot_rows(const float* queries, int64_t query_stride, const RowPointers& keys, const RowPointers& next,
-                       int64_t dim, float scale, float* scores) {
+TSR_SIMD void dot_rows(const float* queries, int64_t query_stride, const HeadRows& keys, int64_t dim, float scale,
+                       float* scores) {
+  constexpr int kKeys = TSR_VL / R;
   const int64_t whole = dim - dim % kStep<T>;
-  for (int64_t j = 0; j < keys.count; j += 2) {
-    const uint8_t* first = keys.row[j];
-    const uint8_t* second = keys.row[j + 1 < keys.count ? j + 1 : j];
-    prefetch_row(next, j, row_bytes(T, dim));
-    prefetch_row(next, j + 1, row_bytes(T, dim));
-    vf a[R] = {};
-    vf c[R] = {};
+  for (int64_t j = 0; j < keys.count(); j += kKeys) {
+    const uint8_t* row[kKeys];
+#pragma GCC unroll 16
+    for (int k = 0; k < kKeys; k++) {
+      row[k] = keys.row(j + k < keys.count() ? j + k : keys.count() - 1);
+    }
+    vf acc[TSR_VL] = {};  // [r][k]
+    int64_t asked = j;
     for (int64_t d = 0; d < whole; d += kStep<T>) {
-      const StoredBlock<T> x(first, d);
-      const StoredBlock<T> y(second, d);
+      if (asked < j + kKeys) keys.prefetch(asked++, 0, row_bytes(T, dim));
+#pragma GCC unroll 16
+      for (int k = 0; k < kKeys; k++) {
+        const StoredBlock<T> block(row[k], d);
 #pragma GCC unroll 8
-      for (int n = 0; n < kStep<T>; n += TSR_VL) {
-        const vf k = x.load(n);
-        const vf l = y.load(n);
+        for (int n = 0; n < kStep<T>; n += TSR_VL) {
+          const vf x = block.load(n);
 #pragma GCC unroll 4
-        for (int r = 0; r < R; r++) {
-          const vf q = load(queries + r * query_stride + d + n);
-          a[r] = fma(q, k, a[r]);
-          c[r] = fma(q, l, c[r]);
+          for (int r = 0; r < R; r++) {
+            acc[r * kKeys + k] = fma(load(queries + r * query_stride + d + n), x, acc[r * kKeys + k]);
+          }
         }
       }
     }
-    float rest[2][32] = {};
-    if (whole < dim) {  // a head dim that isn't a multiple of the vector; block formats have none
-      convert_row(T, first + row_bytes(T, whole), dim - whole, 1.0f, rest[0]);
-      convert_row(T, second + row_bytes(T, whole), dim - whole, 1.0f, rest[1]);
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < R; r++) {
-      float one = sum_lanes(a[r]);
-      float two = sum_lanes(c[r]);
-      for (int64_t d = whole; d < dim; d++) {
-        one += queries[r * query_stride + d] * rest[0][d - whole];
-        two += queries[r * query_stride + d] * rest[1][d - whole];
+    if (!is_block_format(T) && whole < dim) {  // a head dim that isn't a multiple of the vector
+      for (int k = 0; k < kKeys; k++) {
+        alignas(64) float rest[kStep<T>] = {};
+        convert_row(T, row[k] + row_bytes(T, whole), dim - whole, 1.0f, rest);
+        for (int r = 0; r < R; r++) {  // rows of queries are zero past `dim`
+          acc[r * kKeys + k] = fma(load(queries + r * query_stride + whole), load(rest), acc[r * kKeys + k]);
+        }
       }
-      scores[r * kDecodeTile + j] = one * scale;
-      if (j + 1 < keys.count) scores[r * kDecodeTile + j + 1] = two * scale;
     }
+    while (asked < j + kKeys) keys.prefetch(asked++, 0, row_bytes(T, dim));
+    alignas(64) float sums[TSR_VL];
+    store(sums, sum_each(acc) * splat(scale));
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++) __builtin_memcpy(scores + r * kDecodeTile + j, sums + r * kKeys, kKeys * sizeof(float));
   }
 }
 
 /// The value product of R rows where something isn't finite: hidden keys are left out one by one, so that 0 * NaN does
 /// not happen. Rare, so plain.
 [[gnu::noinline]] void add_values_special(tsr_dtype dtype, const float* weights, const int32_t* hidden,
-                                          const RowPointers& values, int64_t begin, int64_t count, int rows,
+                                          const HeadRows& values, int64_t begin, int64_t count, int rows,
                                           const float* rescale, int64_t stride, float* out) {
-  alignas(64) float value[64];
+  alignas(64) float value[4 * TSR_VL];
   for (int r = 0; r < rows; r++) {
     for (int64_t d = 0; d < count; d++) out[r * stride + begin + d] *= rescale[r];
   }
-  for (int64_t j = 0; j < values.count; j++) {
-    convert_row(dtype, values.row[j] + row_bytes(dtype, begin), count, 1.0f, value);
+  for (int64_t j = 0; j < values.count(); j++) {
+    convert_row(dtype, values.row(j) + row_bytes(dtype, begin), count, 1.0f, value);
     for (int r = 0; r < rows; r++) {
       if (hidden[r * kDecodeTile + j]) continue;
       for (int64_t d = 0; d < count; d++) out[r * stride + begin + d] += weights[r * kDecodeTile + j] * value[d];
@@ -86,85 +103,104 @@ TSR_SIMD void dot_rows(const float* queries, int64_t query_stride, const RowPoin
   }
 }
 
-/// out[r][:] = out[r][:] * rescale[r] + sum over keys of weights[r][key] * V[key][:], for R rows and a tile.
+/// Vectors [begin, begin + W) of out[r][:] = out[r][:] * rescale[r] + sum over keys of weights[r][key] * V[key][:], for
+/// R rows and a tile: R * W accumulators stay in registers while the keys go by.
+template <tsr_dtype T, int R, int W>
+TSR_SIMD void add_dims(const float* weights, const int32_t* hidden, const HeadRows& values, int64_t begin,
+                       const float* rescale, int64_t stride, float* out) {
+  constexpr int kWide = W * TSR_VL;
+  constexpr int kPart = kStep<T> < kWide ? kStep<T> : kWide;
+  vf acc[R][W] = {};
+  for (int64_t j = 0; j < values.count(); j++) {
+    values.prefetch(j, row_bytes(T, begin), row_bytes(T, begin + kWide));
+    vf x[W];
+#pragma GCC unroll 8
+    for (int part = 0; part < kWide; part += kPart) {
+      const StoredBlock<T> block(values.row(j), begin + part);
+#pragma GCC unroll 8
+      for (int n = 0; n < kPart; n += TSR_VL) x[(part + n) / TSR_VL] = block.load(n);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++) {
+      const vf w = splat(weights[r * kDecodeTile + j]);
+#pragma GCC unroll 8
+      for (int n = 0; n < W; n++) acc[r][n] = fma(w, x[n], acc[r][n]);
+    }
+  }
+  vi special = vi{};
+  const vi exponent = splat_int(0x7f800000);
+#pragma GCC unroll 4
+  for (int r = 0; r < R; r++) {
+#pragma GCC unroll 8
+    for (int n = 0; n < W; n++) special |= (bits(acc[r][n]) & exponent) == exponent;
+  }
+  if (any(special)) {
+    add_values_special(T, weights, hidden, values, begin, kWide, R, rescale, stride, out);
+    return;
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; r++) {
+#pragma GCC unroll 8
+    for (int n = 0; n < W; n++) {
+      float* at = out + r * stride + begin + n * TSR_VL;
+      store(at, fma(load(at), splat(rescale[r]), acc[r][n]));
+    }
+  }
+}
+
 template <tsr_dtype T, int R>
-TSR_SIMD void add_values(const float* weights, const int32_t* hidden, const RowPointers& values,
-                         const RowPointers& next, int64_t dim, const float* rescale, int64_t stride, float* out) {
-  // Dimensions that stay in registers: 2 R accumulators.
-  constexpr int kWide = 2 * TSR_VL;
-  const int64_t whole = dim - dim % kWide;
-  for (int64_t j = 0; j < values.count; j++) prefetch_row(next, j, row_bytes(T, dim));
-  for (int64_t d = 0; d < whole; d += kWide) {
-    vf acc[R][kWide / TSR_VL] = {};
-    for (int64_t j = 0; j < values.count; j++) {
-      vf x[kWide / TSR_VL];
-#pragma GCC unroll 8
-      for (int step = 0; step < kWide; step += kStep<T>) {
-        const StoredBlock<T> block(values.row[j], d + step);
-#pragma GCC unroll 8
-        for (int n = 0; n < kStep<T>; n += TSR_VL) x[(step + n) / TSR_VL] = block.load(n);
-      }
-#pragma GCC unroll 4
-      for (int r = 0; r < R; r++) {
-        const vf w = splat(weights[r * kDecodeTile + j]);
-#pragma GCC unroll 8
-        for (int n = 0; n < kWide / TSR_VL; n++) acc[r][n] = fma(w, x[n], acc[r][n]);
-      }
-    }
-    vi special = vi{};
-    const vi exponent = splat_int(0x7f800000);
-    for (int r = 0; r < R; r++) {
-      for (int n = 0; n < kWide / TSR_VL; n++) special |= (bits(acc[r][n]) & exponent) == exponent;
-    }
-    if (any(special)) {
-      add_values_special(T, weights, hidden, values, d, kWide, R, rescale, stride, out);
-      continue;
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < R; r++) {
-#pragma GCC unroll 8
-      for (int n = 0; n < kWide / TSR_VL; n++) {
-        float* at = out + r * stride + d + n * TSR_VL;
-        store(at, fma(load(at), splat(rescale[r]), acc[r][n]));
-      }
+TSR_SIMD void add_values(const float* weights, const int32_t* hidden, const HeadRows& values, int64_t dim,
+                         const float* rescale, int64_t stride, float* out) {
+  constexpr int kWide = TSR_VL == 16 ? 4 : 2;  // vectors: 4 x 4 accumulators of 32 registers, or 4 x 2 of 16
+  int64_t d = 0;
+  for (; d + kWide * TSR_VL <= dim; d += kWide * TSR_VL) {
+    add_dims<T, R, kWide>(weights, hidden, values, d, rescale, stride, out);
+  }
+  if constexpr (kWide > 2) {
+    for (; d + 2 * TSR_VL <= dim; d += 2 * TSR_VL) {
+      add_dims<T, R, 2>(weights, hidden, values, d, rescale, stride, out);
     }
   }
-  if (whole < dim) {
-    add_values_special(T, weights, hidden, values, whole, dim - whole, R, rescale, stride, out);
+  if constexpr (kStep<T> <= TSR_VL) {
+    for (; d + TSR_VL <= dim; d += TSR_VL) add_dims<T, R, 1>(weights, hidden, values, d, rescale, stride, out);
   }
+  if (d < dim) add_values_special(T, weights, hidden, values, d, dim - d, R, rescale, stride, out);
+}
+
+template <int N>
+struct Constant {
+  constexpr operator int() const { return N; }
+};
+
+/// Four rows, then two, then one at a time; the first pass asks for the next tile.
+template <class F>
+TSR_SIMD void in_rows(int64_t rows, HeadRows head, F&& body) {
+  int64_t row = 0;
+  const auto pass = [&](auto count) {
+    body(count, row, head);
+    head.next = nullptr;
+    row += count;
+  };
+  while (row + 4 <= rows) pass(Constant<4>{});
+  if (row + 2 <= rows) pass(Constant<2>{});
+  if (row < rows) pass(Constant<1>{});
 }
 
 template <tsr_dtype T>
-[[gnu::noinline]] void score_tile(const float* queries, int64_t stride, const RowPointers& keys,
-                                  const RowPointers& next, int64_t dim, int64_t rows, float scale, float* scores) {
-  RowPointers none;
-  none.count = 0;
-  int64_t row = 0;
-  for (; row + 4 <= rows; row += 4) {
-    dot_rows<T, 4>(queries + row * stride, stride, keys, row == 0 ? next : none, dim, scale,
-                   scores + row * kDecodeTile);
-  }
-  for (; row < rows; row++) {
-    dot_rows<T, 1>(queries + row * stride, stride, keys, row == 0 ? next : none, dim, scale,
-                   scores + row * kDecodeTile);
-  }
+[[gnu::noinline]] void score_tile(const float* queries, int64_t stride, const HeadRows& keys, int64_t dim, int64_t rows,
+                                  float scale, float* scores) {
+  in_rows(rows, keys, [&](auto count, int64_t row, const HeadRows& head) {
+    dot_rows<T, count>(queries + row * stride, stride, head, dim, scale, scores + row * kDecodeTile);
+  });
 }
 
 template <tsr_dtype T>
-[[gnu::noinline]] void value_tile(const float* weights, const int32_t* hidden, const RowPointers& values,
-                                  const RowPointers& next, int64_t dim, int64_t rows, const float* rescale,
-                                  int64_t stride, float* out) {
-  RowPointers none;
-  none.count = 0;
-  int64_t row = 0;
-  for (; row + 4 <= rows; row += 4) {
-    add_values<T, 4>(weights + row * kDecodeTile, hidden + row * kDecodeTile, values, row == 0 ? next : none, dim,
-                     rescale + row, stride, out + row * stride);
-  }
-  for (; row < rows; row++) {
-    add_values<T, 1>(weights + row * kDecodeTile, hidden + row * kDecodeTile, values, row == 0 ? next : none, dim,
-                     rescale + row, stride, out + row * stride);
-  }
+[[gnu::noinline]] void value_tile(const float* weights, const int32_t* hidden, const HeadRows& values, int64_t dim,
+                                  int64_t rows, const float* rescale, int64_t stride, float* out) {
+  in_rows(rows, values, [&](auto count, int64_t row, const HeadRows& head) {
+    add_values<T, count>(weights + row * kDecodeTile, hidden + row * kDecodeTile, head, dim, rescale + row, stride,
+                         out + row * stride);
+  });
 }
 
 using ScoreTile = decltype(&score_tile<TSR_F32>);

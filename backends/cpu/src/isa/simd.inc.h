@@ -89,6 +89,82 @@ TSR_SIMD float sum_lanes(vf x) {
 #endif
 }
 
+/// Largest lane; NaN lanes are dropped.
+TSR_SIMD float max_lanes(vf x) {
+#if defined(__AVX__)
+#if TSR_VL == 16
+  const __m256 upper = (__m256)_mm512_extractf64x4_pd((__m512d)x, 1);
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(x), upper);
+#else
+  const __m256 eight = x;
+#endif
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+#else
+  const float even = x[0] > x[2] ? x[0] : x[2];
+  const float odd = x[1] > x[3] ? x[1] : x[3];
+  return even > odd ? even : odd;
+#endif
+}
+
+/// One step of sum_each: folds neighbouring groups of lanes, those of `a` beside those of `b`.
+#if TSR_VL == 16
+TSR_SIMD vf fold_16(vf a, vf b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+         __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+}
+TSR_SIMD vf fold_8(vf a, vf b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +
+         __builtin_shufflevector(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+}
+TSR_SIMD vf fold_4(vf a, vf b) {
+  return __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+         __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+}
+TSR_SIMD vf fold_2(vf a, vf b) {
+  return __builtin_shufflevector(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30) +
+         __builtin_shufflevector(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
+}
+#elif TSR_VL == 8
+TSR_SIMD vf fold_8(vf a, vf b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
+         __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+}
+TSR_SIMD vf fold_4(vf a, vf b) {
+  return __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13) +
+         __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+}
+TSR_SIMD vf fold_2(vf a, vf b) {
+  return __builtin_shufflevector(a, b, 0, 2, 8, 10, 4, 6, 12, 14) +
+         __builtin_shufflevector(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
+}
+#else
+TSR_SIMD vf fold_4(vf a, vf b) {
+  return __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+}
+TSR_SIMD vf fold_2(vf a, vf b) {
+  return __builtin_shufflevector(a, b, 0, 2, 4, 6) + __builtin_shufflevector(a, b, 1, 3, 5, 7);
+}
+#endif
+
+/// Lane i of the result is the sum of the lanes of x[i]: TSR_VL sums for the shuffles of a transpose, where one by one
+/// each would cost log2(TSR_VL) of its own. Every sum is made in the same order.
+TSR_SIMD vf sum_each(const vf (&x)[TSR_VL]) {
+  vf four[4];  // lanes 4m to 4m + 3 of four[n]: what is left of x[4m + n]
+#pragma GCC unroll 4
+  for (int n = 0; n < 4; n++) {
+#if TSR_VL == 16
+    four[n] = fold_8(fold_16(x[n], x[n + 8]), fold_16(x[n + 4], x[n + 12]));
+#elif TSR_VL == 8
+    four[n] = fold_8(x[n], x[n + 4]);
+#else
+    four[n] = x[n];
+#endif
+  }
+  return fold_2(fold_4(four[0], four[1]), fold_4(four[2], four[3]));
+}
+
 /// 2^x for x <= 127; below -126 the result is flushed to 0 (-inf too), NaN stays NaN. Relative error <= 1.2e-7:
 /// 2e-9 of the degree-6 minimax polynomial on [-1/2, 1/2] and the rounding of its evaluation
 /// (tests/simd.inc.h walks the range).
@@ -131,15 +207,50 @@ TSR_SIMD vf tanh_vector(vf x) {
 // ------------------------------------------------------------------------------------------- 16- and 8-bit floats
 
 TSR_SIMD vi widen(const uint16_t* p) {
+#if defined(__AVX512F__) && TSR_VL == 16
+  return (vi)_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__AVX2__) && TSR_VL == 8
+  return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
   vu16 h;
   __builtin_memcpy(&h, p, sizeof h);
   return __builtin_convertvector(h, vi);
+#endif
 }
 
 TSR_SIMD void narrow(uint16_t* p, vi x) {
   const vu16 h = __builtin_convertvector(x, vu16);
   __builtin_memcpy(p, &h, sizeof h);
 }
+
+/// TSR_VL bytes, signed or not, as 32-bit integers.
+TSR_SIMD vi widen_i8(const uint8_t* p) {
+#if defined(__AVX512F__) && TSR_VL == 16
+  return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__AVX2__) && TSR_VL == 8
+  return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  vi8 b;
+  __builtin_memcpy(&b, p, sizeof b);
+  return __builtin_convertvector(b, vi);
+#endif
+}
+TSR_SIMD vi widen_u8(const uint8_t* p) {
+#if defined(__AVX512F__) && TSR_VL == 16
+  return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__AVX2__) && TSR_VL == 8
+  return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  vu8 b;
+  __builtin_memcpy(&b, p, sizeof b);
+  return __builtin_convertvector(b, vi);
+#endif
+}
+
+/// table[n] for each lane's low four bits n.
+#if defined(__AVX512F__) && TSR_VL == 16
+TSR_SIMD vf look_up(vi n, vf table) { return _mm512_permutexvar_ps((__m512i)n, table); }
+#endif
 
 TSR_SIMD vf load_f16(const uint16_t* p) {
 #if defined(__AVX512F__) && TSR_VL == 16
@@ -195,11 +306,11 @@ TSR_SIMD void store_bf16(uint16_t* p, vf x) {
 }
 
 TSR_SIMD vf load_f8(const uint8_t* p) {
-  vu8 b;
-  __builtin_memcpy(&b, p, sizeof b);
-  const vi u = __builtin_convertvector(b, vi);
+  const vi u = widen_u8(p);
   const vi magnitude = u & splat_int(0x7f);
-  const vf finite = from_bits(magnitude << 20) * splat(0x1p120f);
+  // A subnormal becomes a number by conversion: as bits it would be one of fp32's, which processors multiply slowly.
+  const vf normal = from_bits((magnitude << 20) + splat_int(120 << 23));
+  const vf finite = select(magnitude < 8, __builtin_convertvector(magnitude, vf) * splat(0x1p-9f), normal);
   const vi is_nan = magnitude == splat_int(0x7f);
   return from_bits(((u & splat_int(0x80)) << 24) | (is_nan & splat_int(0x7fc00000)) | (~is_nan & bits(finite)));
 }

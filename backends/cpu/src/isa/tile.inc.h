@@ -21,30 +21,37 @@ template <>
 struct StoredBlock<TSR_Q8_0> {
   TSR_SIMD StoredBlock(const uint8_t* row, int64_t at)
       : data(row + at / 32 * 34 + 2 + at % 32), scale(splat(scalar_f16(row + at / 32 * 34))) {}
-  TSR_SIMD vf load(int n) const {
-    vi8 q;
-    __builtin_memcpy(&q, data + n, sizeof q);
-    return scale * __builtin_convertvector(__builtin_convertvector(q, vi), vf);
-  }
+  TSR_SIMD vf load(int n) const { return scale * __builtin_convertvector(widen_i8(data + n), vf); }
   const uint8_t* data;
   vf scale;
 };
 
+#if TSR_VL == 16
+template <>
+struct StoredBlock<TSR_Q4_0> {
+  // A whole block: each nibble looks its value up among the sixteen.
+  TSR_SIMD StoredBlock(const uint8_t* row, int64_t at)
+      : nibbles(widen_u8(row + at / 32 * 18 + 2)),
+        values(splat(scalar_f16(row + at / 32 * 18)) * vf{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}) {}
+  TSR_SIMD vf load(int n) const { return look_up(nibbles >> (n / 16 * 4), values); }
+  vi nibbles;  ///< 0..15 are the low ones, 16..31 the high ones
+  vf values;
+};
+#else
 template <>
 struct StoredBlock<TSR_Q4_0> {
   TSR_SIMD StoredBlock(const uint8_t* row, int64_t at)
       : data(row + at / 32 * 18 + 2), within(static_cast<int>(at % 32)), scale(splat(scalar_f16(row + at / 32 * 18))) {}
   TSR_SIMD vf load(int n) const {
     const int element = within + n;  // 0..15 are the low nibbles, 16..31 the high ones
-    vu8 both;
-    __builtin_memcpy(&both, data + element % 16, sizeof both);
-    const vi nibble = (__builtin_convertvector(both, vi) >> (element / 16 * 4)) & splat_int(15);
+    const vi nibble = (widen_u8(data + element % 16) >> (element / 16 * 4)) & splat_int(15);
     return scale * __builtin_convertvector(nibble - splat_int(8), vf);
   }
   const uint8_t* data;
   int within;
   vf scale;
 };
+#endif
 
 /// Whole blocks of a row to fp32; `scale` is f8_e4m3's. Says whether any element is NaN or infinite.
 template <tsr_dtype T>
