@@ -24,6 +24,65 @@ int64_t alignment_of(const View& view) {
   return alignment.value();
 }
 
+// Bytes that a row wants a tensor's first element and strides to be multiples of.
+int64_t wanted_alignment(const Variant& row, const View& view, bool whole) {
+  const int64_t element = is_block_format(view.dtype) ? 2 : row_bytes(view.dtype, 1);
+  return whole && !is_block_format(view.dtype) && row.alignment > element ? row.alignment : element;
+}
+
+// The one place that knows whether a row can do a problem. True if it can't: `say` is then given a function that puts the
+// reason into words, which it may call or not.
+template <class Say>
+bool objects(const Variant& row, const Problem& p, Say&& say) {
+  const auto refuse = [&](const auto& words) {
+    say(words);
+    return true;
+  };
+  if (!row.usable) {
+    return refuse([&] { return row.reason.empty() ? std::string("not usable on this device") : row.reason; });
+  }
+  if (!(dtype_bit(p.q.dtype) & row.q_dtypes)) {
+    return refuse([&] { return text("q is ", dtype_name(p.q.dtype), ", it takes ", dtype_list(row.q_dtypes)); });
+  }
+  for (const View* view : {&p.k, &p.v}) {
+    if (dtype_bit(view->dtype) & row.kv_dtypes) continue;
+    return refuse([&] {
+      return text(view == &p.k ? "k" : "v", " is ", dtype_name(view->dtype), ", it takes ", dtype_list(row.kv_dtypes));
+    });
+  }
+  if (!(dtype_bit(p.out.dtype) & row.out_dtypes)) {
+    return refuse([&] { return text("out is ", dtype_name(p.out.dtype), ", it gives ", dtype_list(row.out_dtypes)); });
+  }
+  for (const int64_t dim : {p.dim, p.value_dim}) {
+    if (dim > row.max_head_dim) {
+      return refuse([&] { return text("head dim is ", dim, ", it takes at most ", row.max_head_dim); });
+    }
+    if (dim % row.head_dim_step) {
+      return refuse([&] { return text("head dim is ", dim, ", it takes multiples of ", row.head_dim_step); });
+    }
+  }
+  if (const uint32_t missing = features_of(p) & row.lacks) {
+    return refuse([&] { return text("it has no ", feature_name(missing & (~missing + 1))); });
+  }
+  if (p.num_splits > 1 && !row.splits) {
+    return refuse([&] { return text("num_splits is ", p.num_splits, ", it does not split keys (0 or 1)"); });
+  }
+  if (row.alignment <= 1) return false;
+  const struct {
+    const View& view;
+    const char* name;
+    bool whole;  ///< the row's alignment; else the element's own is enough
+  } tensors[] = {{p.q, "q", true},     {p.k, "k", true},        {p.v, "v", true},
+                 {p.out, "out", true}, {p.bias, "bias", false}, {p.lse, "lse", false}};
+  for (const auto& tensor : tensors) {
+    if (!tensor.view.given()) continue;
+    const int64_t have = alignment_of(tensor.view), need = wanted_alignment(row, tensor.view, tensor.whole);
+    if (have >= need) continue;
+    return refuse([&] { return text("rows of ", tensor.name, " are aligned to ", have, " bytes, it needs ", need); });
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string dtype_list(uint32_t bits) {
@@ -52,6 +111,10 @@ uint32_t features_of(const Problem& p) {
   if (p.lse.given()) bits |= kFeatureLse;
   if (p.q.dtype != p.k.dtype || p.k.dtype != p.v.dtype) bits |= kFeatureMixedTypes;
   if (p.value_dim > p.dim) bits |= kFeatureWideValues;
+  if (p.k.dtype != p.v.dtype) bits |= kFeatureMixedKeysValues;
+  for (const View* view : {&p.k, &p.v}) {
+    if ((dtype_bit(view->dtype) & kFloatTypes) && view->dtype != p.q.dtype) bits |= kFeatureOtherFloatKeys;
+  }
   return bits;
 }
 
@@ -85,40 +148,23 @@ const char* feature_name(uint32_t bit) {
       return "q, k and v of different types";
     case kFeatureWideValues:
       return "a value head dim above the key's";
+    case kFeatureMixedKeysValues:
+      return "k and v of different types";
+    case kFeatureOtherFloatKeys:
+      return "k or v of a float type other than q's";
     default:
       return "an unknown feature";
   }
 }
 
-std::string objection(const Variant& row, const Problem& p) {
-  if (!row.usable) return row.reason.empty() ? "not usable on this device" : row.reason;
-  if (!(dtype_bit(p.q.dtype) & row.q_dtypes)) {
-    return text("q is ", dtype_name(p.q.dtype), ", it takes ", dtype_list(row.q_dtypes));
-  }
-  for (const View* view : {&p.k, &p.v}) {
-    if (dtype_bit(view->dtype) & row.kv_dtypes) continue;
-    return text(view == &p.k ? "k" : "v", " is ", dtype_name(view->dtype), ", it takes ", dtype_list(row.kv_dtypes));
-  }
-  if (!(dtype_bit(p.out.dtype) & row.out_dtypes)) {
-    return text("out is ", dtype_name(p.out.dtype), ", it gives ", dtype_list(row.out_dtypes));
-  }
-  for (const int64_t dim : {p.dim, p.value_dim}) {
-    if (dim > row.max_head_dim) return text("head dim is ", dim, ", it takes at most ", row.max_head_dim);
-    if (dim % row.head_dim_step) return text("head dim is ", dim, ", it takes multiples of ", row.head_dim_step);
-  }
-  const uint32_t missing = features_of(p) & row.lacks;
-  if (missing != 0) return text("it has no ", feature_name(missing & (~missing + 1)));
-  if (p.num_splits > 1 && !row.splits) return text("num_splits is ", p.num_splits, ", it does not split keys (0 or 1)");
-  if (row.alignment > 1) {
-    const View* const views[] = {&p.q, &p.k, &p.v, &p.out};
-    const char* const names[] = {"q", "k", "v", "out"};
-    for (int i = 0; i < 4; ++i) {
-      const int64_t have = alignment_of(*views[i]);
-      if (have >= row.alignment) continue;
-      return text("rows of ", names[i], " are aligned to ", have, " bytes, it needs ", row.alignment);
-    }
-  }
-  return {};
+bool able(const Variant& row, const Problem& problem) {
+  return !objects(row, problem, [](const auto&) {});
+}
+
+std::string objection(const Variant& row, const Problem& problem) {
+  std::string why;
+  objects(row, problem, [&](const auto& words) { why = words(); });
+  return why;
 }
 
 void describe(const Variant& row, tsr_kernel_info* info) {

@@ -40,16 +40,16 @@ Selection select_variant(const std::vector<Variant>& rows, const Problem& proble
       selection.verdict = unknown(rows, problem.kernel);
       return selection;
     }
-    const std::string why_not = objection(*forced, problem);
-    if (why_not.empty()) {
+    if (able(*forced, problem)) {
       selection.row = forced;
     } else {
-      selection.verdict = unsupported("kernel: is \"", forced->name, "\", which can't do this: ", why_not);
+      selection.verdict =
+          unsupported("kernel: is \"", forced->name, "\", which can't do this: ", objection(*forced, problem));
     }
   } else {
     int best = 0;
     for (const Variant& row : rows) {
-      if (!objection(row, problem).empty()) continue;
+      if (!able(row, problem)) continue;
       const int liked = preference(problem, row);
       if (selection.row == nullptr || liked > best) {
         selection.row = &row;

@@ -179,6 +179,33 @@ void selection() {
   CHECK(!tsr::select_variant(rows, checked(call), prefer_last, false).verdict.ok());
   call.k.stride[1] -= 4;
 
+  // Above 1 the elements' own alignment counts too, in bias and lse as well; blocks only have that of their scale.
+  tsr::Variant loose = b;
+  loose.alignment = 2;
+  loose.kv_dtypes = tsr::kCacheTypes;
+  Call odd;
+  tsr_tensor lse = tensor(TSR_F32, aligned, {2, 6, 3});
+  for (tsr_tensor* t : {&odd.q, &odd.k, &odd.v, &odd.out}) t->data = aligned;
+  odd.desc.lse = &lse;
+  CHECK(tsr::objection(loose, checked(odd)).empty() && tsr::able(loose, checked(odd)));
+  lse.data = aligned + 2;
+  CHECK(tsr::objection(loose, checked(odd)) == "rows of lse are aligned to 2 bytes, it needs 4");
+  CHECK(!tsr::able(loose, checked(odd)) && tsr::able(a, checked(odd)) == (odd.q.shape[3] <= 4));
+  lse.data = aligned;
+  odd.q.data = aligned + 2;
+  CHECK(tsr::objection(loose, checked(odd)) == "rows of q are aligned to 2 bytes, it needs 4");
+
+  // Features that tell a cache's types apart.
+  const auto types = [](tsr_dtype q, tsr_dtype k, tsr_dtype v) {
+    tsr::Problem p;
+    p.q.dtype = q, p.k.dtype = k, p.v.dtype = v;
+    return tsr::features_of(p) & (tsr::kFeatureMixedTypes | tsr::kFeatureMixedKeysValues | tsr::kFeatureOtherFloatKeys);
+  };
+  CHECK(types(TSR_F16, TSR_F16, TSR_F16) == 0);
+  CHECK(types(TSR_F16, TSR_Q8_0, TSR_Q8_0) == tsr::kFeatureMixedTypes);
+  CHECK(types(TSR_F16, TSR_BF16, TSR_BF16) == (tsr::kFeatureMixedTypes | tsr::kFeatureOtherFloatKeys));
+  CHECK(types(TSR_F16, TSR_F16, TSR_Q4_0) == (tsr::kFeatureMixedTypes | tsr::kFeatureMixedKeysValues));
+
   call.desc.kernel = "a-small";
   s = tsr::select_variant(rows, checked(call), prefer_last, true);
   CHECK(s.verdict.status == TSR_UNSUPPORTED && s.verdict.text.find("\"a-small\"") != std::string::npos);

@@ -24,7 +24,7 @@ static_assert(kWindow.queries(5, 8).begin == 5 && kWindow.queries(5, 8).end == 7
 static_assert(kWindow.common_keys(Span{4, 6}).size() == 1, "keys that both rows see");
 
 /// Every function with arguments that no compiler knows, so that each is also compiled to machine code.
-TSR_HOST_DEVICE void exercise(Visibility visibility, Span queries, Span tile_keys, int64_t j, int64_t* out) {
+TSR_HOST_DEVICE inline void exercise(Visibility visibility, Span queries, Span tile_keys, int64_t j, int64_t* out) {
   out[0] = visibility.keys(queries.begin).size();
   out[1] = visibility.keys(queries).size();
   out[2] = visibility.common_keys(queries).size();

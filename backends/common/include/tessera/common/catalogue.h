@@ -23,8 +23,10 @@ enum Feature : uint32_t {
   kFeaturePackedK = 1u << 9,
   kFeaturePaged = 1u << 10,
   kFeatureLse = 1u << 11,
-  kFeatureMixedTypes = 1u << 12,  ///< q, k and v not of one type
-  kFeatureWideValues = 1u << 13,  ///< Dv > D
+  kFeatureMixedTypes = 1u << 12,       ///< q, k and v not of one type
+  kFeatureWideValues = 1u << 13,       ///< Dv > D
+  kFeatureMixedKeysValues = 1u << 14,  ///< k and v not of one type
+  kFeatureOtherFloatKeys = 1u << 15,   ///< k or v of a float type that isn't q's
 };
 
 /// Bit of a type in a row's masks.
@@ -44,7 +46,9 @@ struct Variant {
   uint32_t out_dtypes = kFloatTypes;
   int32_t max_head_dim = 512;
   int32_t head_dim_step = 1;
-  /// Bytes that the first element and all strides of q, k, v and out have to be multiples of; 1 = none.
+  /// Bytes that the first element and all strides of q, k, v and out have to be multiples of; 1 = none. Above 1, elements
+  /// also have to be aligned to their own size, those of bias and lse included, and blocks (q8_0, q4_0) only to the 2
+  /// bytes of their scale.
   int32_t alignment = 1;
   /// Feature bits that it can't do.
   uint32_t lacks = 0;
@@ -61,7 +65,9 @@ struct Variant {
 uint32_t features_of(const Problem& problem);
 /// "soft cap", "paged keys", ... of one bit.
 const char* feature_name(uint32_t bit);
-/// Why a row can't do a problem; empty if it can.
+/// Whether a row can do a problem. Builds no text.
+bool able(const Variant& row, const Problem& problem);
+/// Why it can't; empty if it can.
 std::string objection(const Variant& row, const Problem& problem);
 /// A row as the contract shows it. `info->struct_size` is the caller's and is kept.
 void describe(const Variant& row, tsr_kernel_info* info);

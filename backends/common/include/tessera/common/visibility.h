@@ -11,9 +11,9 @@
 #if defined(__CUDACC__) || defined(__HIP__)
 #define TSR_HOST_DEVICE __host__ __device__
 #else
-// Always inlined: these are compiled into files with different instruction sets (backends/cpu/src/isa), and a copy made
-// for one must never be the one that the linker keeps for all.
-#define TSR_HOST_DEVICE [[gnu::always_inline]] inline
+// Stands before functions that are inline anyhow. Always inlined: these are compiled into files with different instruction
+// sets (backends/cpu/src/isa), and a copy made for one must never be the one that the linker keeps for all.
+#define TSR_HOST_DEVICE [[gnu::always_inline]]
 #endif
 
 namespace tsr {
