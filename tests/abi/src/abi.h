@@ -9,10 +9,11 @@
 #include <stdlib.h>
 
 #include "check.h"
+#include "device.h"
 #include "tessera/tessera.h"
 
-/* The back end whose path is argv[1]; ends the program if there is none. */
-static inline const tsr_backend* open_backend(int argc, char** argv) {
+/* The table of the library whose path is argv[1]; ends the program if there is none. */
+static inline const tsr_backend* load_backend(int argc, char** argv) {
   if (argc < 2) {
     fprintf(stderr, "usage: %s BACKEND.so\n", argv[0]);
     exit(2);
@@ -32,6 +33,37 @@ static inline const tsr_backend* open_backend(int argc, char** argv) {
   CHECK(entry(999) == NULL, "an unknown ABI version has to be refused");
   CHECK(entry(0) == NULL, "an unknown ABI version has to be refused");
   return backend;
+}
+
+/* Whether the device computes in the caller's memory, as a CPU does. It reads lengths and pages then, and checks them. */
+static int host_memory = 1;
+
+/* The back end, made so that it takes tensors in host memory. Skips the program where there is no device for it; a CPU is
+ * always there. */
+static inline const tsr_backend* open_backend(int argc, char** argv) {
+  const tsr_backend* backend = load_backend(argc, argv);
+  tsr_probe_result probe = {.struct_size = sizeof probe};
+  tsr_device_info device = {.struct_size = sizeof device};
+  backend->probe(&probe);
+  if (strcmp(backend->name, "cpu") != 0 && probe.state != TSR_PROBE_USABLE) {
+    printf("no device for %s: %s\n", backend->name, probe.reason);
+    exit(77);
+  }
+  if (backend->device_info(0, &device) == TSR_OK) host_memory = (device.caps & TSR_DEVICE_HOST_MEMORY) != 0;
+  return host_memory ? backend : through_host(backend);
+}
+
+/* A usable kernel of the family that takes f32, for head dims of 8 and 16 and the like. */
+static inline const char* f32_kernel(const tsr_backend* backend, tsr_context* context, tsr_kernel_family family) {
+  static tsr_kernel_info infos[2];
+  for (int32_t i = backend->kernel_count(context) - 1; i >= 0; --i) {
+    tsr_kernel_info info = {.struct_size = sizeof info};
+    if (backend->kernel_info(context, i, &info) != TSR_OK || info.family != family || !info.usable) continue;
+    if (!(info.q_dtypes & info.kv_dtypes & 1u << TSR_F32)) continue;
+    infos[family == TSR_FAMILY_DECODE] = info;
+    return infos[family == TSR_FAMILY_DECODE].name;
+  }
+  return "none";
 }
 
 static inline tsr_context* open_context(const tsr_backend* backend, int threads) {

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static int checks_passed, checks_failed;
+static int checks_passed, checks_failed, checks_skipped;
+static const char* skip_reason = "";
 
 #define CHECK(condition, ...)                                        \
   do {                                                               \
@@ -19,9 +20,17 @@ static int checks_passed, checks_failed;
     }                                                                \
   } while (0)
 
+/* What doesn't apply to this device: counted, with the last reason given. */
+static inline void skip_checks(int count, const char* reason) {
+  checks_skipped += count;
+  skip_reason = reason;
+}
+
 /* The counts line that the test runner reads (scripts/lanes.mjs), and the exit code. */
 static inline int finish(void) {
-  printf("::tessera {\"passed\":%d,\"failed\":%d,\"skipped\":0}\n", checks_passed, checks_failed);
+  printf("::tessera {\"passed\":%d,\"failed\":%d,\"skipped\":%d", checks_passed, checks_failed, checks_skipped);
+  if (checks_skipped) printf(",\"reasons\":{\"%s\":%d}", skip_reason, checks_skipped);
+  printf("}\n");
   return checks_failed ? 1 : 0;
 }
 

@@ -52,8 +52,15 @@ static tsr_status create(int32_t device, int32_t threads) {
 #define SAYS(context, word) CHECK(strstr(backend->last_error(context), word), "%s", backend->last_error(context))
 
 static void refusals(void) {
-  CHECK(create(1, 0) == TSR_DEVICE_UNAVAILABLE, "device 1");
-  SAYS(NULL, "device: is 1");
+  CHECK(create(1000, 0) == TSR_DEVICE_UNAVAILABLE, "device 1000");
+  SAYS(NULL, "device: is 1000");
+  tsr_context* none;
+  CHECK(backend->context_create(NULL, &none) == TSR_INVALID_ARGUMENT, "a NULL description");
+  tsr_context_desc desc = {.struct_size = sizeof desc};
+  CHECK(backend->context_create(&desc, NULL) == TSR_INVALID_ARGUMENT, "a NULL result");
+}
+
+static void refusals_of_a_cpu(void) {
   CHECK(create(0, -1) == TSR_INVALID_ARGUMENT, "-1 threads");
   SAYS(NULL, "threads: is -1");
   CHECK(create(0, 100000) == TSR_INVALID_ARGUMENT, "100000 threads");
@@ -84,9 +91,6 @@ static void refusals(void) {
     CHECK(info.usable || info.reason[0], "%s: no reason", info.name);
   }
   backend->context_destroy(context);
-  CHECK(backend->context_create(NULL, &context) == TSR_INVALID_ARGUMENT, "a NULL description");
-  tsr_context_desc desc = {.struct_size = sizeof desc};
-  CHECK(backend->context_create(&desc, NULL) == TSR_INVALID_ARGUMENT, "a NULL result");
 }
 
 static void buffers(tsr_context* context) {
@@ -101,32 +105,123 @@ static void buffers(tsr_context* context) {
   static const uint64_t sizes[] = {0, 1, 63, 64, 65, 1000003};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
     CHECK(backend->buffer_create(context, sizes[i], &buffer) == TSR_OK, "%s", backend->last_error(context));
-    unsigned char* data = backend->buffer_data(buffer);
-    CHECK((uintptr_t)data % 64 == 0 && data != NULL, "%p", (void*)data);
+    unsigned char *data = backend->buffer_data(buffer), *bytes = malloc((size_t)sizes[i] + 1);
+    CHECK((uintptr_t)data % (host_memory ? 64 : 256) == 0 && data != NULL, "%p", (void*)data);
     CHECK(backend->buffer_bytes(buffer) == sizes[i], "%llu", (unsigned long long)backend->buffer_bytes(buffer));
     CHECK(backend->fill(context, NULL, data, 0x5a, sizes[i]) == TSR_OK, "%s", backend->last_error(context));
-    if (sizes[i] > 0) CHECK(data[0] == 0x5a && data[sizes[i] - 1] == 0x5a, "not filled");
+    CHECK(backend->copy(context, NULL, bytes, data, sizes[i], TSR_COPY_DEVICE_TO_HOST) == TSR_OK &&
+              backend->stream_synchronize(context, NULL) == TSR_OK,
+          "%s", backend->last_error(context));
+    if (sizes[i] > 0) CHECK(bytes[0] == 0x5a && bytes[sizes[i] - 1] == 0x5a, "not filled");
+    free(bytes);
     backend->buffer_destroy(buffer);
   }
   char from[4] = "abc", to[4] = "";
-  CHECK(backend->copy(context, NULL, to, from, 4, TSR_COPY_HOST_TO_DEVICE) == TSR_OK, "%s",
-        backend->last_error(context));
+  CHECK(backend->buffer_create(context, 4, &buffer) == TSR_OK, "%s", backend->last_error(context));
+  char* data = backend->buffer_data(buffer);
+  CHECK(backend->copy(context, NULL, data, from, 4, TSR_COPY_HOST_TO_DEVICE) == TSR_OK &&
+            backend->copy(context, NULL, to, data, 4, TSR_COPY_DEVICE_TO_HOST) == TSR_OK &&
+            backend->stream_synchronize(context, NULL) == TSR_OK,
+        "%s", backend->last_error(context));
   CHECK(strcmp(to, "abc") == 0, "%s", to);
   CHECK(backend->copy(context, NULL, to, from, 4, 9) == TSR_INVALID_ARGUMENT, "an unknown kind");
   SAYS(context, "kind: is 9");
-  CHECK(backend->copy(context, NULL, to, NULL, 4, TSR_COPY_HOST_TO_DEVICE) == TSR_INVALID_ARGUMENT, "a NULL source");
+  CHECK(backend->copy(context, NULL, data, NULL, 4, TSR_COPY_HOST_TO_DEVICE) == TSR_INVALID_ARGUMENT, "a NULL source");
   CHECK(backend->copy(context, NULL, NULL, NULL, 0, TSR_COPY_HOST_TO_DEVICE) == TSR_OK, "nothing to copy");
-  CHECK(backend->buffer_wrap(context, from, 4, &buffer) == TSR_OK, "%s", backend->last_error(context));
-  CHECK(backend->buffer_data(buffer) == from && backend->buffer_bytes(buffer) == 4, "not the caller's memory");
+  tsr_buffer* borrowed = NULL;
+  CHECK(backend->buffer_wrap(context, data, 4, &borrowed) == TSR_OK, "%s", backend->last_error(context));
+  CHECK(backend->buffer_data(borrowed) == data && backend->buffer_bytes(borrowed) == 4, "not the caller's memory");
+  backend->buffer_destroy(borrowed);
+  memset(to, 0, sizeof to);
+  CHECK(backend->copy(context, NULL, to, data, 4, TSR_COPY_DEVICE_TO_HOST) == TSR_OK &&
+            backend->stream_synchronize(context, NULL) == TSR_OK && strcmp(to, "abc") == 0,
+        "a borrowed buffer was freed");
   backend->buffer_destroy(buffer);
-  CHECK(strcmp(from, "abc") == 0, "a borrowed buffer was freed");
+}
+
+/* Copies of all sizes around those at which a back end may go another way, in both directions, several under way at a
+ * time; freed buffers' memory comes back with the next one's contents, not with a late copy's. */
+static void copies(tsr_context* context) {
+  static const size_t sizes[] = {1, 4095, 65536, 65537, 4 << 20, (4 << 20) + 1, 20000001};
+  enum {
+    N = sizeof sizes / sizeof *sizes
+  };
+  unsigned char *from[N], *to[N];
+  tsr_buffer* buffers[N];
+  for (int i = 0; i < N; ++i) {
+    from[i] = malloc(sizes[i]), to[i] = malloc(sizes[i]);
+    for (size_t n = 0; n < sizes[i]; ++n) from[i][n] = (unsigned char)(n * 2654435761u >> 13 ^ (size_t)i);
+    CHECK(backend->buffer_create(context, sizes[i], &buffers[i]) == TSR_OK, "%s", backend->last_error(context));
+    CHECK(backend->copy(context, NULL, backend->buffer_data(buffers[i]), from[i], sizes[i], TSR_COPY_HOST_TO_DEVICE) ==
+              TSR_OK,
+          "%s", backend->last_error(context));
+  }
+  for (int i = 0; i < N; ++i)
+    CHECK(backend->copy(context, NULL, to[i], backend->buffer_data(buffers[i]), sizes[i], TSR_COPY_DEVICE_TO_HOST) ==
+              TSR_OK,
+          "%s", backend->last_error(context));
+  for (int i = 0; i < N; ++i) backend->buffer_destroy(buffers[i]); /* the device may still be copying */
+  for (int i = 0; i < N; ++i) {
+    tsr_buffer* next = NULL;
+    CHECK(backend->buffer_create(context, sizes[i], &next) == TSR_OK, "%s", backend->last_error(context));
+    CHECK(backend->fill(context, NULL, backend->buffer_data(next), 0, sizes[i]) == TSR_OK, "%s",
+          backend->last_error(context));
+    backend->buffer_destroy(next);
+  }
+  CHECK(backend->stream_synchronize(context, NULL) == TSR_OK, "%s", backend->last_error(context));
+  for (int i = 0; i < N; ++i) {
+    CHECK(memcmp(from[i], to[i], sizes[i]) == 0, "%zu bytes came back otherwise", sizes[i]);
+    free(from[i]), free(to[i]);
+  }
+}
+
+/* Recorded work: not done while it is recorded, done at each launch with what its memory then holds. */
+static void graphs(tsr_context* context) {
+  tsr_graph* graph = (tsr_graph*)1;
+  CHECK(backend->graph_end(context, NULL, &graph) == TSR_INVALID_ARGUMENT && graph == NULL, "nothing is recorded");
+  SAYS(context, "is not being recorded");
+  tsr_buffer *source = NULL, *target = NULL;
+  unsigned char host[100], back[100], seen[100];
+  CHECK(backend->buffer_create(context, 100, &source) == TSR_OK &&
+            backend->buffer_create(context, 100, &target) == TSR_OK,
+        "%s", backend->last_error(context));
+  void *from = backend->buffer_data(source), *to = backend->buffer_data(target);
+  CHECK(backend->fill(context, NULL, to, 1, 100) == TSR_OK && backend->stream_synchronize(context, NULL) == TSR_OK,
+        "%s", backend->last_error(context));
+  memset(host, 2, sizeof host), memset(back, 0, sizeof back);
+  CHECK(backend->graph_begin(context, NULL) == TSR_OK, "%s", backend->last_error(context));
+  CHECK(backend->graph_begin(context, NULL) == TSR_INVALID_ARGUMENT, "recorded twice");
+  CHECK(backend->copy(context, NULL, from, host, 100, TSR_COPY_HOST_TO_DEVICE) == TSR_OK, "%s",
+        backend->last_error(context));
+  CHECK(backend->copy(context, NULL, to, from, 100, TSR_COPY_DEVICE_TO_DEVICE) == TSR_OK, "%s",
+        backend->last_error(context));
+  CHECK(backend->copy(context, NULL, back, to, 100, TSR_COPY_DEVICE_TO_HOST) == TSR_OK, "%s",
+        backend->last_error(context));
+  tsr_buffer* meanwhile = NULL; /* recording forbids nothing else */
+  CHECK(backend->buffer_create(context, 1 << 20, &meanwhile) == TSR_OK, "%s", backend->last_error(context));
+  backend->buffer_destroy(meanwhile);
+  CHECK(backend->graph_end(context, NULL, &graph) == TSR_OK && graph != NULL, "%s", backend->last_error(context));
+  CHECK(backend->copy(context, NULL, seen, to, 100, TSR_COPY_DEVICE_TO_HOST) == TSR_OK &&
+            backend->stream_synchronize(context, NULL) == TSR_OK && seen[50] == 1,
+        "it was done while it was recorded");
+  for (int value = 2; value < 5 && graph; ++value) {
+    memset(host, value, sizeof host);
+    CHECK(backend->graph_launch(context, graph, NULL) == TSR_OK && backend->stream_synchronize(context, NULL) == TSR_OK,
+          "%s", backend->last_error(context));
+    CHECK(back[0] == value && back[99] == value, "%d, not %d", back[0], value);
+  }
+  backend->graph_destroy(graph);
+  backend->buffer_destroy(source), backend->buffer_destroy(target);
 }
 
 static void streams_and_events(tsr_context* context) {
   tsr_stream *stream = NULL, *wrapped = NULL;
   CHECK(backend->stream_create(context, &stream) == TSR_OK && stream, "%s", backend->last_error(context));
   CHECK(backend->stream_wrap(context, NULL, &wrapped) == TSR_OK && wrapped, "%s", backend->last_error(context));
-  CHECK(backend->stream_native(context, stream) == NULL, "a CPU has no native stream");
+  if (host_memory)
+    CHECK(backend->stream_native(context, stream) == NULL, "a CPU has no native stream");
+  else
+    CHECK(backend->stream_native(context, stream) != backend->stream_native(context, NULL), "no stream of its own");
   tsr_event *start = NULL, *stop = NULL;
   CHECK(backend->event_create(context, &start) == TSR_OK && backend->event_create(context, &stop) == TSR_OK, "events");
   double ms = -1;
@@ -139,13 +234,16 @@ static void streams_and_events(tsr_context* context) {
   CHECK(backend->stream_synchronize(context, stream) == TSR_OK && backend->stream_synchronize(context, NULL) == TSR_OK,
         "wait");
   CHECK(backend->event_elapsed(context, start, stop, &ms) == TSR_OK && ms >= 0 && ms < 1000, "%f ms", ms);
-  tsr_graph* graph = (tsr_graph*)1;
-  CHECK(backend->graph_begin(context, stream) == TSR_UNSUPPORTED, "graphs");
-  SAYS(context, "TSR_DEVICE_GRAPHS");
-  CHECK(backend->graph_end(context, stream, &graph) == TSR_UNSUPPORTED && graph == NULL, "graphs");
-  CHECK(backend->graph_launch(context, NULL, stream) == TSR_UNSUPPORTED, "graphs");
   backend->event_destroy(start), backend->event_destroy(stop);
   backend->stream_destroy(stream), backend->stream_destroy(wrapped);
+}
+
+static void no_graphs(tsr_context* context) {
+  tsr_graph* graph = (tsr_graph*)1;
+  CHECK(backend->graph_begin(context, NULL) == TSR_UNSUPPORTED, "graphs");
+  SAYS(context, "TSR_DEVICE_GRAPHS");
+  CHECK(backend->graph_end(context, NULL, &graph) == TSR_UNSUPPORTED && graph == NULL, "graphs");
+  CHECK(backend->graph_launch(context, NULL, NULL) == TSR_UNSUPPORTED, "graphs");
 }
 
 static void nulls(void) {
@@ -231,11 +329,19 @@ int main(int argc, char** argv) {
   backend = open_backend(argc, argv);
   contexts();
   refusals();
+  if (strcmp(backend->name, "cpu") == 0) refusals_of_a_cpu();
   nulls();
   tsr_context* context = open_context(backend, 3);
   buffers(context);
   streams_and_events(context);
-  forks_and_exits(context);
+  copies(context);
+  tsr_device_info device = {.struct_size = sizeof device};
+  CHECK(backend->device_info(0, &device) == TSR_OK, "%s", backend->last_error(NULL));
+  device.caps& TSR_DEVICE_GRAPHS ? graphs(context) : no_graphs(context);
+  if (host_memory)
+    forks_and_exits(context);
+  else
+    skip_checks(3, "forks: a GPU's driver doesn't survive one");
   backend->context_destroy(context);
   return finish();
 }
