@@ -22,9 +22,11 @@ set(TSR_CONTRACT_INCLUDE ${TSR_ROOT}/packages/core/include)
 
 # Warnings as errors, hidden symbols, sanitizers, and hardening of what is linked.
 function(tessera_target target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Werror)
   # gcc adds the project's build path to debug info and __FILE__; keep binaries free of it.
-  target_compile_options(${target} PRIVATE -ffile-prefix-map=${TSR_ROOT}/=)
+  set(options -Wall -Wextra -Werror -ffile-prefix-map=${TSR_ROOT}/=)
+  list(JOIN options "," for_nvcc) # which hands them to the host compiler
+  target_compile_options(${target} PRIVATE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${options}>"
+                                           "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=${for_nvcc}>")
   set_target_properties(${target} PROPERTIES C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden
                                              VISIBILITY_INLINES_HIDDEN ON)
   if(TSR_SANITIZE)

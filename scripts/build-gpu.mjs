@@ -1,30 +1,16 @@
 // npm run build:gpu: compiles all GPU code for every architecture that Tessera is for, whether or not this machine has
-// such a card. Files land in build/gpu/<architecture>/. What can't be compiled here is skipped, and said.
+// such a card. CUDA: the back end itself, for all that ships, in build/cuda. HIP: files in build/gpu/<architecture>/. What
+// can't be compiled here is skipped, and said.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readdirSync } from "node:fs";
-import { basename, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { add, line, none, sentence } from "./lib/counts.mjs";
+import { buildCuda, findNvcc, noNvcc } from "./lib/native.mjs";
 import { jobs, output, root, which } from "./lib/sh.mjs";
 
 const include = `-I${join(root, "backends/common/include")}`;
 const toolchains = [
-  {
-    name: "CUDA",
-    folder: "kernels-cuda",
-    suffix: ".cu",
-    architectures: ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"],
-    compilers: [process.env.CUDACXX, "nvcc", "/usr/local/cuda/bin/nvcc"],
-    fix: "install the CUDA toolkit, or set CUDACXX to its nvcc",
-    known: (compiler) => output(compiler, ["--list-gpu-code"]),
-    args: (architecture, source, target) =>
-      ["-std=c++17", "-O3", `-arch=${architecture}`, "-cubin", "-Werror", "all-warnings", include].concat(
-        "-o",
-        target,
-        source,
-      ),
-    object: ".cubin",
-  },
   {
     name: "HIP",
     folder: "kernels-hip",
@@ -55,6 +41,25 @@ const skip = (skipped, reason) => {
   console.log(`SKIPPED ${skipped}: ${reason}`);
   add(counts, { skipped, reasons: { [reason]: skipped } });
 };
+
+/** The library has machine code of every architecture that ships, and PTX of the lowest for those to come. */
+function cuda() {
+  const code = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
+  const nvcc = findNvcc();
+  if (!nvcc) return skip(code.length + 1, noNvcc);
+  buildCuda(["tessera-cuda", "tessera-cuda-checks", "native-tests"]);
+  const cuobjdump = join(dirname(nvcc), "cuobjdump");
+  if (!which(cuobjdump)) return skip(code.length + 1, `no ${cuobjdump} to look into the library with`);
+  const library = "backends/cuda/lib/libtessera-cuda.so";
+  const check = (list, architecture, what) => {
+    const there = new RegExp(`\\b${architecture}\\b`).test(output(cuobjdump, [list, library]) ?? "");
+    console.log(`${there ? "ok  " : "FAIL"} ${what}`);
+    add(counts, there ? { passed: 1 } : { failed: 1 });
+  };
+  for (const architecture of code) check("--list-elf", architecture, `machine code of ${architecture} in ${library}`);
+  check("--list-ptx", "sm_80", `PTX of compute_80 in ${library}`);
+}
+
 const queue = [];
 for (const { name, folder, suffix, architectures, compilers, fix, known, args, object } of toolchains) {
   const sources = readdirSync(join(root, folder), { recursive: true }).filter((file) => file.endsWith(suffix));
@@ -91,6 +96,7 @@ async function worker() {
   }
 }
 await Promise.all(Array.from({ length: Number(jobs) }, worker));
+cuda();
 console.log(line(counts));
 console.log(sentence(counts));
 process.exitCode = counts.failed > 0 ? 1 : 0;

@@ -1,9 +1,14 @@
 // node scripts/build-native.mjs cpu|addon: what the build:native scripts of the packages call.
-import { buildAddon, buildTarget, requireNativeTools } from "./lib/native.mjs";
+// node scripts/build-native.mjs cuda [architectures]: the CUDA back end, for all architectures (many minutes) or for those
+// given: "cuda 90" is machine code for sm_90 alone, "cuda 80 80-ptx" with PTX.
+import { buildAddon, buildCuda, buildTarget, findNvcc, noNvcc, requireNativeTools } from "./lib/native.mjs";
 import { fail } from "./lib/sh.mjs";
 
-const what = process.argv[2];
+const [what, ...architectures] = process.argv.slice(2);
 requireNativeTools();
 if (what === "cpu") buildTarget("tessera-cpu");
 else if (what === "addon") buildAddon();
-else fail("usage: node scripts/build-native.mjs cpu|addon");
+else if (what === "cuda") {
+  if (!findNvcc()) fail(`The CUDA back end can't be built here: ${noNvcc}.`);
+  buildCuda(["tessera-cuda"], architectures);
+} else fail("usage: node scripts/build-native.mjs cpu|addon|cuda [architectures]");

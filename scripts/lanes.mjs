@@ -55,7 +55,9 @@ export const lanes = [
     minutes: 15,
     needs: ["aarch64-linux-gnu-g++", "qemu-aarch64-static"],
   },
-  { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 15 },
+  { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 40 },
+  // After gpu-compile, which has built what it runs.
+  { name: "cuda", command: ["node", "scripts/ctest.mjs", "cuda"], long: true, ci: true, minutes: 40 },
   ...suites.filter(hasLongTests).map((folder) => ({
     name: `${folder.split("/")[1]}-long`,
     command: ["node", "scripts/vitest.mjs", folder, "--long"],

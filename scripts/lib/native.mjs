@@ -15,7 +15,13 @@ export const variants = {
     "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",
     "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64-static;-L;/usr/aarch64-linux-gnu",
   ],
+  cuda: ["-DTSR_CUDA=ON"],
 };
+
+/** Path of nvcc, or null. */
+export const findNvcc = () =>
+  [process.env.CUDACXX, "nvcc", "/usr/local/cuda/bin/nvcc"].map((name) => name && which(name)).find(Boolean) ?? null;
+export const noNvcc = "no CUDA compiler (install the CUDA toolkit, or set CUDACXX to its nvcc)";
 
 const oldestCMake = [3, 22];
 
@@ -49,6 +55,17 @@ export function buildTarget(target, variant = "release") {
     run("cmake", ["-S", ".", "-B", folder, "--log-level=WARNING", ...variants[variant], ...isas]);
   run("cmake", ["--build", folder, "--parallel", jobs, "--target", target]);
   return folder;
+}
+
+/**
+ * The CUDA back end: target(s) of build/cuda, for the architectures given ("90", "80-ptx"), else for all that ship. The tree
+ * stays with what it was last built for; its tests take that.
+ */
+export function buildCuda(targets, architectures = []) {
+  const chosen =
+    architectures.length > 0 ? `-DTSR_CUDA_ARCHITECTURES=${architectures.join(" ")}` : "-UTSR_CUDA_ARCHITECTURES";
+  run("cmake", ["-S", ".", "-B", join(root, "build", "cuda"), "--log-level=WARNING", ...variants.cuda, chosen]);
+  for (const target of targets) buildTarget(target, "cuda");
 }
 
 /** The Node addon, through cmake-js: Node-API headers come from npm, nothing is downloaded. */

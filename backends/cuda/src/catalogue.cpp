@@ -1,0 +1,96 @@
+#include "catalogue.h"
+
+#include "tessera/common/text.h"
+
+namespace tsr::cuda::host {
+namespace {
+
+constexpr uint32_t kHalfTypes = 1u << TSR_F16 | 1u << TSR_BF16;
+constexpr uint32_t kQuantised = 1u << TSR_F8_E4M3 | 1u << TSR_Q8_0 | 1u << TSR_Q4_0;
+constexpr int32_t kHeadDimStep = 8;
+
+// More rows than this for one KV head fill a tile of the prefill kernels.
+constexpr int64_t kDecodeRows = 16;
+// With fewer keys there is nothing to divide.
+constexpr int64_t kDecodeKeysPerQuery = 4;
+
+Plan plan_aligned(const Attention& a, const Limits& limits) { return plan_mma(a, limits, true); }
+Plan plan_unaligned(const Attention& a, const Limits& limits) { return plan_mma(a, limits, false); }
+
+const Kernel kMma{"prefill-mma", plan_aligned, launch_mma, 80, true};
+const Kernel kMmaUnaligned{"prefill-mma-unaligned", plan_unaligned, launch_mma, 80, true};
+const Kernel kPrefillSimt{"prefill-simt", plan_simt, launch_simt, 80, false};
+const Kernel kDecodeMma{"decode-mma", plan_decode, launch_decode, 80, true};
+const Kernel kDecodeSimt{"decode-simt", plan_simt, launch_simt, 80, false};
+
+Variant row_of(const Kernel& kernel, tsr_kernel_family family, const char* summary, const Limits& limits) {
+  Variant row;
+  row.name = kernel.name;
+  row.family = family;
+  row.arch = "sm_80 and newer";
+  row.summary = summary;
+  row.max_head_dim = kMaxHeadDim;
+  row.head_dim_step = kHeadDimStep;
+  row.usable = limits.arch >= kernel.lowest_arch;
+  if (!row.usable) row.reason = text("needs sm_", kernel.lowest_arch, " or newer, this is sm_", limits.arch);
+  row.implementation = &kernel;
+  return row;
+}
+
+// Shapes alone decide: never what a length array holds.
+tsr_kernel_family preferred_family(const Problem& p) {
+  const bool few = p.max_queries <= kDecodeRows && p.group * p.max_queries <= kDecodeRows;
+  return few && p.max_keys >= kDecodeKeysPerQuery * p.max_queries ? TSR_FAMILY_DECODE : TSR_FAMILY_PREFILL;
+}
+
+}  // namespace
+
+std::vector<Variant> make_catalogue(const Limits& limits) {
+  Variant mma =
+      row_of(kMma, TSR_FAMILY_PREFILL,
+             "Many queries, 16-bit: mma.sync on tiles of queries and keys, 16-byte asynchronous copies", limits);
+  mma.q_dtypes = mma.kv_dtypes = kHalfTypes;
+  mma.lacks = kFeatureMixedTypes | kFeatureWideValues;
+  mma.alignment = 16;
+
+  Variant unaligned =
+      row_of(kMmaUnaligned, TSR_FAMILY_PREFILL,
+             "As prefill-mma, for views whose rows aren't aligned to 16 bytes: loads single elements", limits);
+  unaligned.q_dtypes = unaligned.kv_dtypes = kHalfTypes;
+  unaligned.lacks = kFeatureMixedTypes | kFeatureWideValues;
+  unaligned.alignment = 2;
+
+  Variant simt = row_of(kPrefillSimt, TSR_FAMILY_PREFILL,
+                        "Any types, alignment and head dims: fp32 arithmetic without tensor cores", limits);
+  simt.kv_dtypes = kCacheTypes;
+  simt.splits = true;
+
+  Variant decode =
+      row_of(kDecodeMma, TSR_FAMILY_DECODE,
+             "Few queries against many keys: mma.sync with the query heads of a group on one side; keys are "
+             "divided among blocks, parts merged at the end; k and v of q's type, f8_e4m3, q8_0 or q4_0",
+             limits);
+  decode.q_dtypes = kHalfTypes;
+  decode.kv_dtypes = kHalfTypes | kQuantised;
+  decode.lacks = kFeatureMixedKeysValues | kFeatureOtherFloatKeys | kFeatureWideValues;
+  decode.alignment = 2;
+  decode.splits = true;
+
+  Variant decode_simt = row_of(kDecodeSimt, TSR_FAMILY_DECODE,
+                               "Few queries against many keys, any types and alignment: fp32 arithmetic, keys divided "
+                               "among blocks, parts merged at the end",
+                               limits);
+  decode_simt.kv_dtypes = kCacheTypes;
+  decode_simt.splits = true;
+
+  return {mma, unaligned, simt, decode, decode_simt};
+}
+
+int preference(const Problem& problem, const Variant& row) {
+  const int cores = kernel_of(row).tensor_cores ? 4 : 0;
+  const int family = row.family == preferred_family(problem) ? 2 : 0;
+  const int copies = row.alignment >= 16 ? 1 : 0;
+  return cores + family + copies;
+}
+
+}  // namespace tsr::cuda::host

@@ -1,0 +1,105 @@
+/* A libcuda.so.1 with no GPU behind it, that answers the probe's questions as the environment says:
+ *   STUB_VERSION   what cuDriverGetVersion gives (13000)         STUB_INIT      what cuInit returns (0)
+ *   STUB_DEVICES   compute capabilities: "90,75" (none)          STUB_RETAIN    what cuDevicePrimaryCtxRetain returns (0)
+ * It has no context to give: what asks for more than a probe fails. */
+#include <cuda.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#undef cuDeviceTotalMem
+#undef cuCtxPushCurrent
+#undef cuCtxPopCurrent
+#undef cuDeviceGetUuid
+
+static int number(const char* name, int otherwise) {
+  const char* value = getenv(name);
+  return value ? atoi(value) : otherwise;
+}
+
+static int devices(int* capabilities) {
+  const char* list = getenv("STUB_DEVICES");
+  int count = 0;
+  for (const char* at = list; at && *at && count < 16; ++count) {
+    char* end;
+    capabilities[count] = (int)strtol(at, &end, 10);
+    at = *end == ',' ? end + 1 : end;
+  }
+  return count;
+}
+
+CUresult cuInit(unsigned flags) {
+  (void)flags;
+  return (CUresult)number("STUB_INIT", 0);
+}
+CUresult cuDriverGetVersion(int* version) {
+  *version = number("STUB_VERSION", 13000);
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorName(CUresult error, const char** name) {
+  *name = error == CUDA_ERROR_NO_DEVICE          ? "CUDA_ERROR_NO_DEVICE"
+          : error == CUDA_ERROR_SYSTEM_NOT_READY ? "CUDA_ERROR_SYSTEM_NOT_READY"
+                                                 : "CUDA_ERROR_OF_STUB";
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorString(CUresult error, const char** text) {
+  (void)error;
+  *text = "words of the stub";
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetCount(int* count) {
+  int capabilities[16];
+  *count = devices(capabilities);
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGet(CUdevice* device, int index) {
+  *device = index;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
+  snprintf(name, (size_t)length, "Stub GPU %d", device);
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  memset(uuid, 0xa0 + device, sizeof *uuid);
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
+  (void)device;
+  *bytes = (size_t)1 << 30;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+  int capabilities[16];
+  devices(capabilities);
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      *value = capabilities[device] / 10;
+      break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+      *value = capabilities[device] % 10;
+      break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+      *value = 132;
+      break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+      *value = 232448;
+      break;
+    default:
+      *value = 233472;
+  }
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  (void)device;
+  *context = NULL;
+  return (CUresult)number("STUB_RETAIN", CUDA_ERROR_NOT_SUPPORTED);
+}
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  (void)context;
+  return CUDA_ERROR_INVALID_CONTEXT;
+}
+CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  (void)context;
+  return CUDA_ERROR_INVALID_CONTEXT;
+}
