@@ -1,0 +1,9 @@
+#include "decode_launch.cuh"
+
+namespace tsr::cuda::decode {
+
+cudaError_t launch_f8(const Parameters& p, const Launch& launch, cudaStream_t stream) {
+  return launch_format<Format::kF8>(p, launch, stream);
+}
+
+}  // namespace tsr::cuda::decode

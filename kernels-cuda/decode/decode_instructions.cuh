@@ -1,0 +1,90 @@
+// PTX instructions of the decode kernel beyond common/ptx.cuh.
+#pragma once
+
+#include "../common/ptx.cuh"
+
+namespace tsr::cuda::decode {
+
+/// kBytes (16, 8 or 4) from global to shared memory; zeros if `there` is false, and then nothing is read.
+template <int kBytes>
+__device__ __forceinline__ void copy_async(uint32_t to, const char* from, bool there) {
+  if constexpr (kBytes == 16) {
+    copy_async_16(to, from, there);
+  } else {
+    static_assert(kBytes == 8 || kBytes == 4, "cp.async copies 4, 8 or 16 bytes");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
+                 "r"(there ? kBytes : 0)
+                 : "memory");
+  }
+}
+/// The same for 2 or 1 bytes, by way of a register: done on return.
+__device__ __forceinline__ void copy_2(uint32_t to, const char* from, bool there) {
+  const uint16_t value = there ? *reinterpret_cast<const uint16_t*>(from) : uint16_t{0};
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(value) : "memory");
+}
+__device__ __forceinline__ void copy_1(uint32_t to, const char* from, bool there) {
+  const auto value = static_cast<uint16_t>(there ? *reinterpret_cast<const uint8_t*>(from) : 0);
+  asm volatile("st.shared.u8 [%0], %1;" ::"r"(to), "h"(value) : "memory");
+}
+
+/// Waits until at most `pending` (0, 1 or 2) groups of this thread are under way.
+__device__ __forceinline__ void copy_async_wait_for(int pending) {
+  if (pending == 2) {
+    copy_async_wait<2>();
+  } else if (pending == 1) {
+    copy_async_wait<1>();
+  } else {
+    copy_async_wait<0>();
+  }
+}
+
+/// An 8 x 8 matrix of 16-bit elements, from accumulator layout transposed.
+__device__ __forceinline__ uint32_t transpose_8x8(uint32_t x) {
+  uint32_t r;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(x));
+  return r;
+}
+
+__device__ __forceinline__ uint32_t multiply_halves(uint32_t x, uint32_t y) {
+  uint32_t r;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+  return r;
+}
+__device__ __forceinline__ uint32_t subtract_halves(uint32_t x, uint32_t y) {
+  uint32_t r;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+  return r;
+}
+
+/// The two e4m3 in the low 16 bits as two fp16, exactly.
+__device__ __forceinline__ uint32_t e4m3_halves(uint32_t x) {
+#if __CUDA_ARCH__ >= 890
+  uint32_t r;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(static_cast<uint16_t>(x)));
+  return r;
+#else
+  // Their fields, moved into those of an fp16, give the value over 2^8 (bias 7 against 15), subnormals too. NaN isn't kept.
+  const uint32_t high_bytes = __byte_perm(x, 0, 0x1404);
+  uint32_t r = multiply_halves((high_bytes & 0x80008000u) | ((high_bytes & 0x7f007f00u) >> 1), 0x5c005c00u);
+  if ((((x & 0x7f7fu) + 0x0101u) & 0x8080u) != 0) {
+    if ((x & 0x7fu) == 0x7fu) r |= 0x7fffu;
+    if ((x & 0x7f00u) == 0x7f00u) r |= 0x7fff0000u;
+  }
+  return r;
+#endif
+}
+
+/// Lets the next kernel of the stream start, if it was launched to overlap with this one.
+__device__ __forceinline__ void allow_next_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/// Waits until the kernel before this one has ended and its writes can be seen.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+}  // namespace tsr::cuda::decode

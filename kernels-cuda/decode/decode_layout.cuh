@@ -1,0 +1,107 @@
+// How the decode kernel stores its operands: storage formats, the tiles that each instantiation works on, and its shared
+// memory. Constants of (format, padded head dim, variant), for the kernel and for the host's plan alike.
+#pragma once
+
+#include <cstdint>
+
+#include "../common/attention.h"
+
+namespace tsr::cuda::decode {
+
+/// Of the cache. 16-bit caches have q's type; beside the others q may have either.
+enum class Format : int {
+  kF16,
+  kBF16,
+  kF8,
+  kQ8,
+  kQ4
+};
+
+/// What the N sides of a block's matrix products hold: 8 query rows, 16 rows of one KV head, or 8 rows of each of two KV
+/// heads whose cache rows adjoin in memory (quantised rows are short: together they are whole 16-byte units).
+enum class Variant : int {
+  kOneTile,
+  kTwoTiles,
+  kTwoHeads
+};
+
+constexpr int kMostWarps = 8;
+constexpr int kMostSplits = 128;
+
+TSR_HOST_DEVICE constexpr bool is_16_bit(Format f) { return f == Format::kF16 || f == Format::kBF16; }
+/// Blocks of 32 values with a scale.
+TSR_HOST_DEVICE constexpr bool is_blocked(Format f) { return f == Format::kQ8 || f == Format::kQ4; }
+TSR_HOST_DEVICE constexpr int block_bytes(Format f) { return f == Format::kQ8 ? 34 : 18; }
+TSR_HOST_DEVICE constexpr int row_bytes(Format f, int dim) {
+  return is_16_bit(f) ? 2 * dim : f == Format::kF8 ? dim : (dim + 31) / 32 * block_bytes(f);
+}
+TSR_HOST_DEVICE constexpr int tiles_of(Variant v) { return v == Variant::kOneTile ? 1 : 2; }
+TSR_HOST_DEVICE constexpr int heads_of(Variant v) { return v == Variant::kTwoHeads ? 2 : 1; }
+
+/// From row to row of a tile in shared memory: an odd multiple of 16 bytes, so that the 8 rows of an ldmatrix, and the words
+/// that the lanes of a warp read of 8 rows, lie in different banks.
+TSR_HOST_DEVICE constexpr int row_stride(Format f, int d, Variant v) {
+  const int bytes = row_bytes(f, d) * heads_of(v);
+  return (bytes + 15) / 32 * 32 + 16;
+}
+/// Keys of a tile: 32 where that leaves room for several stages, and for the scores in registers.
+TSR_HOST_DEVICE constexpr int tile_keys(Format f, int d, Variant v) {
+  return 64 * row_stride(f, d, v) <= 10240 && (v != Variant::kTwoTiles || d <= 64) ? 32 : 16;
+}
+/// K and V of one tile.
+TSR_HOST_DEVICE constexpr int stage_bytes(Format f, int d, Variant v) {
+  return 2 * tile_keys(f, d, v) * row_stride(f, d, v);
+}
+/// Scores of a warp's tile, in the order of its lanes.
+TSR_HOST_DEVICE constexpr int scratch_bytes(Format f, int d, Variant v) {
+  return tile_keys(f, d, v) / 16 * tiles_of(v) * 4 * 32 * 4;
+}
+/// Query fragments of a block.
+TSR_HOST_DEVICE constexpr int query_bytes(int d, Variant v) { return tiles_of(v) * (d / 16) * 32 * 8; }
+/// Accumulators of all warps for one N tile, when they are merged. Takes the place of the stages.
+TSR_HOST_DEVICE constexpr int merge_bytes(int d, int warps) { return warps * 8 * (d + 4) * 4; }
+
+TSR_HOST_DEVICE constexpr int ring_bytes(Format f, int d, Variant v, int warps, int stages) {
+  const int ring = warps * stages * stage_bytes(f, d, v);
+  return ring > merge_bytes(d, warps) ? ring : merge_bytes(d, warps);
+}
+TSR_HOST_DEVICE constexpr int shared_bytes(Format f, int d, Variant v, int warps, int stages) {
+  return ring_bytes(f, d, v, warps, stages) + warps * scratch_bytes(f, d, v) + query_bytes(d, v);
+}
+
+/// Which instantiations exist.
+TSR_HOST_DEVICE constexpr bool exists(Format f, int d, Variant v) {
+  return v != Variant::kTwoHeads || (is_blocked(f) && d <= 128);
+}
+
+template <Format kFormat_, int kDim_, Variant kVariant_>
+struct Layout {
+  static constexpr Format kFormat = kFormat_;
+  static constexpr Variant kVariant = kVariant_;
+  static constexpr int kDim = kDim_;  ///< head dim, padded
+  static constexpr int kTiles = tiles_of(kVariant);
+  static constexpr int kHeads = heads_of(kVariant);
+  static constexpr int kTilesOfHead = kTiles / kHeads;
+  static constexpr int kRows = 8 * kTiles;
+  static constexpr int kKeys = tile_keys(kFormat, kDim, kVariant);
+  static constexpr int kSteps = kDim / 16;  ///< of the matrix products: along K's dims, or M tiles of V's
+  static constexpr int kHeadBytes = row_bytes(kFormat, kDim);
+  static constexpr int kStride = row_stride(kFormat, kDim, kVariant);
+  static constexpr int kSideBytes = kKeys * kStride;
+  static constexpr int kStageBytes = 2 * kSideBytes;
+};
+
+/// Kernel parameters.
+struct Parameters {
+  Attention a;
+  float* partial_out = nullptr;    ///< [unit, row, split, kDim], unnormalised
+  float* partial_stats = nullptr;  ///< [unit, row, split, 2]: maximum (base 2), sum
+  int32_t splits = 1;
+  int32_t stages = 2;
+  int32_t row_tiles = 1;             ///< of a KV head
+  int32_t head_units = 1;            ///< blocks along the KV heads
+  int32_t k_width = 0, v_width = 0;  ///< bytes of a row that are copied, all heads of the block
+  int32_t k_unit = 1, v_unit = 1;    ///< bytes of a copy
+};
+
+}  // namespace tsr::cuda::decode

@@ -1,0 +1,112 @@
+// Merges the splits of a decode: a block for each row, a warp for every fourth split, lanes along the head dim; the warps' sums
+// are added in order. Starts while the last blocks of the first kernel still run, where the device can (sm_90 and up).
+#include <atomic>
+
+#include "decode_merge.h"
+#include "decode_rows.cuh"
+
+namespace tsr::cuda::decode {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kAtOnce = 8;  ///< splits whose loads are under way together
+
+template <int kDim>
+__global__ void __launch_bounds__(kWarps * 32) merge_kernel(const __grid_constant__ Parameters p, Variant variant) {
+  __shared__ float weights[kWarps][kMostSplits], outs[kWarps][kDim];
+  const int rows = 8 * tiles_of(variant);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int64_t unit = blockIdx.x / rows;
+  const int64_t batch = unit / p.head_units / p.row_tiles;
+  const int tile = static_cast<int>(unit / p.head_units % p.row_tiles);
+  const RowId id =
+      row_id(p.a, variant, tile, static_cast<int>(unit % p.head_units), static_cast<int>(blockIdx.x % rows));
+  if (id.query >= p.a.max_queries) return;
+  const Sequence s = sequence_of(p.a, batch);
+
+  float maximum = TSR_NEG_INF, sum = 0;
+  float out[kDim / 32] = {};
+  if (id.query < s.queries) {
+    wait_for_previous_kernel();
+    const int64_t first = static_cast<int64_t>(blockIdx.x) * p.splits;
+    const float2* const stats = reinterpret_cast<const float2*>(p.partial_stats) + first;
+    float2 each[kMostSplits / 32];
+#pragma unroll
+    for (int i = 0; i < kMostSplits / 32; ++i) {
+      const int split = lane + 32 * i;
+      each[i] = split < p.splits ? stats[split] : make_float2(TSR_NEG_INF, 0.0f);
+      maximum = fmaxf(maximum, each[i].x);
+    }
+    for (int lanes = 16; lanes > 0; lanes /= 2) maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, lanes));
+    const float base = maximum == TSR_NEG_INF ? 0.0f : maximum;
+#pragma unroll
+    for (int i = 0; i < kMostSplits / 32; ++i) {
+      const float weight = exp2_fast(each[i].x - base);
+      weights[warp][lane + 32 * i] = weight;
+      sum += weight * each[i].y;
+    }
+    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+    __syncwarp();
+    const float* const partials = p.partial_out + first * kDim + lane;
+    for (int split0 = warp; split0 < p.splits; split0 += kWarps * kAtOnce) {
+      float x[kAtOnce][kDim / 32];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int split = min(split0 + kWarps * i, p.splits - 1);
+#pragma unroll
+        for (int c = 0; c < kDim / 32; ++c) x[i][c] = partials[static_cast<int64_t>(split) * kDim + 32 * c];
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int split = split0 + kWarps * i;
+        const float weight = split < p.splits ? weights[warp][split] : 0.0f;
+#pragma unroll
+        for (int c = 0; c < kDim / 32; ++c) out[c] += weight * x[i][c];
+      }
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kDim / 32; ++c) outs[warp][lane + 32 * c] = out[c];
+  __syncthreads();
+  for (int dim = threadIdx.x; dim < kDim; dim += kWarps * 32) {
+    float value = 0;
+    for (int i = 0; i < kWarps; ++i) value += outs[i][dim];
+    finish(p.a, s, batch, id, dim, maximum, sum, value);
+  }
+}
+
+/// Whether the code that runs on the current device was compiled for sm_90 or above (not: translated from an older PTX): only
+/// that waits for the kernel before it. Asked once for each device.
+bool waits_for_previous_kernel() {
+  static std::atomic<uint64_t> known{0}, waits{0};
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || device >= 64) return false;
+  const uint64_t bit = uint64_t{1} << device;
+  if ((known.load(std::memory_order_acquire) & bit) == 0) {
+    cudaFuncAttributes attributes{};
+    if (cudaFuncGetAttributes(&attributes, merge_kernel<64>) != cudaSuccess) return false;
+    if (attributes.ptxVersion >= 90) waits.fetch_or(bit, std::memory_order_relaxed);
+    known.fetch_or(bit, std::memory_order_release);
+  }
+  return (waits.load(std::memory_order_relaxed) & bit) != 0;
+}
+
+}  // namespace
+
+cudaError_t launch_merge(const Parameters& p, int dim, Variant variant, cudaStream_t stream) {
+  const int64_t blocks = static_cast<int64_t>(p.a.batch) * p.row_tiles * p.head_units * (8 * tiles_of(variant));
+  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(kWarps * 32);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = waits_for_previous_kernel() ? 1 : 0;
+  const auto kernel = dim == 64 ? merge_kernel<64> : dim == 128 ? merge_kernel<128> : merge_kernel<256>;
+  return cudaLaunchKernelEx(&config, kernel, p, variant);
+}
+
+}  // namespace tsr::cuda::decode

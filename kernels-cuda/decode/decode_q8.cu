@@ -1,0 +1,9 @@
+#include "decode_launch.cuh"
+
+namespace tsr::cuda::decode {
+
+cudaError_t launch_q8(const Parameters& p, const Launch& launch, cudaStream_t stream) {
+  return launch_format<Format::kQ8>(p, launch, stream);
+}
+
+}  // namespace tsr::cuda::decode

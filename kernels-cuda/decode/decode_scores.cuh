@@ -1,0 +1,199 @@
+// Scores of 16 keys: K q^T, keys on the rows of the matrix product (g and g + 8 of a lane), query rows on its columns (2t and
+// 2t + 1 of each N tile). K enters exactly as stored; the scales of blocks multiply the fp32 sums over their 32 dims.
+#pragma once
+
+#include "decode_fragments.cuh"
+
+namespace tsr::cuda::decode {
+
+/// A warp's queries: in registers while they are few, else read from shared memory at each use.
+template <class L>
+class Queries {
+ public:
+  __device__ __forceinline__ void load(const char* queries, int lane) {
+    table_ = reinterpret_cast<const uint2*>(queries) + lane;
+    if constexpr (kInRegisters) {
+#pragma unroll
+      for (int i = 0; i < L::kTiles * L::kSteps; ++i) held_[i] = table_[i * 32];
+    }
+  }
+  __device__ __forceinline__ uint2 get(int tile, int step) const {
+    if constexpr (kInRegisters) {
+      return held_[tile * L::kSteps + step];
+    } else {
+      return table_[(tile * L::kSteps + step) * 32];
+    }
+  }
+
+ private:
+  static constexpr bool kInRegisters = L::kDim <= 128;
+  const uint2* table_;
+  uint2 held_[kInRegisters ? L::kTiles * L::kSteps : 1];
+};
+
+/// What the nibbles' offset of 8 adds to the sums of a block: -8 times the sum of the query's 32 values, for rows 2t and
+/// 2t + 1 of each N tile. In registers while they are few.
+template <class L>
+class NibbleOffsets {
+ public:
+  __device__ __forceinline__ void load(const float* offsets, int lane) {
+    if constexpr (L::kFormat != Format::kQ4) return;
+    table_ = offsets + lane % 4 * 2 * kBlocks;
+    if constexpr (kInRegisters) {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) held_[i] = read(i / kBlocks, i % kBlocks);
+    }
+  }
+  __device__ __forceinline__ float2 get(int tile, int block) const {
+    if constexpr (kInRegisters) {
+      return held_[tile * kBlocks + block];
+    } else {
+      return read(tile, block);
+    }
+  }
+
+ private:
+  static constexpr int kBlocks = L::kDim / 32;
+  static constexpr int kHeld = L::kTiles * kBlocks;
+  static constexpr bool kInRegisters = kHeld <= 4;
+  __device__ __forceinline__ float2 read(int tile, int block) const {
+    const float* const at = table_ + tile * 8 * kBlocks + block;
+    return make_float2(at[0], at[kBlocks]);
+  }
+  const float* table_;
+  float2 held_[kInRegisters ? kHeld : 1];
+};
+
+template <class L, class T>
+__device__ __forceinline__ void scores_16_bit(float (&s)[L::kTiles][4], const char* keys, const Queries<L>& queries,
+                                              int lane) {
+  const uint32_t address = shared_address(keys) + lane % 16 * L::kStride + lane / 16 * 16;
+  float odd[L::kTiles][4] = {};  // a second chain of sums
+#pragma unroll
+  for (int step = 0; step < L::kSteps; ++step) {
+    uint32_t k[4];
+    load_matrix_x4(k, address + step * 32);
+#pragma unroll
+    for (int n = 0; n < L::kTiles; ++n) {
+      const uint2 q = queries.get(n, step);
+      mma_16816<T>(step % 2 != 0 ? odd[n] : s[n], k, q.x, q.y);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < L::kTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[n][i] += odd[n][i];
+  }
+}
+
+template <class L>
+__device__ __forceinline__ void scores_f8(float (&s)[L::kTiles][4], const char* keys, const Queries<L>& queries,
+                                          int lane) {
+  const char* const row = keys + lane / 4 * L::kStride + lane % 4 * 4;
+  float odd[L::kTiles][4] = {};
+#pragma unroll
+  for (int step = 0; step < L::kSteps; ++step) {
+    const uint32_t u = word(row + step * 16), v = word(row + 8 * L::kStride + step * 16);
+    const uint32_t k[4] = {e4m3_halves(u), e4m3_halves(v), e4m3_halves(u >> 16), e4m3_halves(v >> 16)};
+#pragma unroll
+    for (int n = 0; n < L::kTiles; ++n) {
+      const uint2 q = queries.get(n, step);
+      mma_16816<__half>(step % 2 != 0 ? odd[n] : s[n], k, q.x, q.y);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < L::kTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[n][i] += odd[n][i];
+  }
+}
+
+/// One block of 32 dims of the tiles that read one head. x: words t (and t + 4 for q8_0) of keys g and g + 8.
+template <class L>
+__device__ __forceinline__ void add_block(float (&s)[L::kTiles][4], const uint32_t (&x)[2][2], float scale_g,
+                                          float scale_g8, int block, int head, const Queries<L>& queries,
+                                          const NibbleOffsets<L>& offsets) {
+  uint32_t a[2][4];
+#pragma unroll
+  for (int step = 0; step < 2; ++step) {
+    if constexpr (L::kFormat == Format::kQ8) {
+      const uint32_t u = x[0][step] ^ kInt8Bias, v = x[1][step] ^ kInt8Bias;
+      a[step][0] = int8_low(u), a[step][1] = int8_low(v), a[step][2] = int8_high(u), a[step][3] = int8_high(v);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t u = i < 2 ? x[i][0] : x[i - 2][0] >> 8;
+        a[step][i] = step == 0 ? low_nibbles(u) : high_nibbles(u);
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < L::kTilesOfHead; ++i) {
+    const int n = head * L::kTilesOfHead + i;
+    float c[4] = {};
+    if constexpr (L::kFormat == Format::kQ4) {
+      const float2 offset = offsets.get(n, block);
+      c[0] = c[2] = offset.x;
+      c[1] = c[3] = offset.y;
+    }
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      const uint2 q = queries.get(n, 2 * block + step);
+      mma_16816<__half>(c, a[step], q.x, q.y);
+    }
+    s[n][0] = fmaf(c[0], scale_g, s[n][0]);
+    s[n][1] = fmaf(c[1], scale_g, s[n][1]);
+    s[n][2] = fmaf(c[2], scale_g8, s[n][2]);
+    s[n][3] = fmaf(c[3], scale_g8, s[n][3]);
+  }
+}
+
+template <class L>
+__device__ __forceinline__ void scores_blocked(float (&s)[L::kTiles][4], const char* keys, const Queries<L>& queries,
+                                               const NibbleOffsets<L>& offsets, int lane) {
+  constexpr int kWords = L::kFormat == Format::kQ8 ? 8 : 4;  // of a block's values
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int head = 0; head < L::kHeads; ++head) {
+#pragma unroll
+    for (int pair = 0; pair < L::kDim / 64; ++pair) {
+      uint32_t first[2], middle[2];  // the words that hold the scales, of keys g and g + 8
+      uint32_t even[2][2], odd[2][2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const char* const at =
+            keys + (g + 8 * r) * L::kStride + head * L::kHeadBytes + pair * 2 * block_bytes(L::kFormat);
+        first[r] = word(at);
+        middle[r] = word(at + 4 * kWords);
+        even[r][0] = word(at + 4 * t);
+        odd[r][0] = word(at + 4 * (kWords + 1 + t));
+        if constexpr (L::kFormat == Format::kQ8) {
+          even[r][1] = word(at + 4 * (t + 4));
+          odd[r][1] = word(at + 4 * (kWords + 5 + t));
+        }
+        if (t == 0) even[r][0] = __byte_perm(first[r], middle[r], 0x3254);
+      }
+      add_block<L>(s, even, low_half(first[0]), low_half(first[1]), 2 * pair, head, queries, offsets);
+      add_block<L>(s, odd, high_half(middle[0]), high_half(middle[1]), 2 * pair + 1, head, queries, offsets);
+    }
+  }
+}
+
+/// s: for each N tile {key g, rows 2t and 2t + 1; key g + 8, the same}, in the format's unit.
+template <class L>
+__device__ __forceinline__ void score_keys(float (&s)[L::kTiles][4], const char* keys, const Queries<L>& queries,
+                                           const NibbleOffsets<L>& offsets, int lane) {
+#pragma unroll
+  for (int n = 0; n < L::kTiles; ++n) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
+  if constexpr (L::kFormat == Format::kF16) {
+    scores_16_bit<L, __half>(s, keys, queries, lane);
+  } else if constexpr (L::kFormat == Format::kBF16) {
+    scores_16_bit<L, __nv_bfloat16>(s, keys, queries, lane);
+  } else if constexpr (L::kFormat == Format::kF8) {
+    scores_f8<L>(s, keys, queries, lane);
+  } else {
+    scores_blocked<L>(s, keys, queries, offsets, lane);
+  }
+}
+
+}  // namespace tsr::cuda::decode
