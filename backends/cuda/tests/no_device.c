@@ -1,5 +1,6 @@
 /* The library on machines that have no GPU for it: it loads, its probe says why, and whoever insists gets the same words as
- * an error. argv[2] is the folder of a stub driver (tests/stub); each case is a process of its own. */
+ * an error. argv[2] is the folder of a stub driver (tests/stub), argv[3] an architecture that this build runs; each case is a
+ * process of its own. */
 #define _POSIX_C_SOURCE 200809L
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,10 +75,10 @@ static int run(const char* scenario) {
 }
 
 int main(int argc, char** argv) {
-  if (argc < 3) return 2;
-  if (argc > 3) {
+  if (argc < 4) return 2;
+  if (argc > 4) {
     backend = load_backend(argc, argv);
-    return run(argv[3]);
+    return run(argv[4]);
   }
   static const struct {
     const char *scenario, *variable, *value;
@@ -93,9 +94,9 @@ int main(int argc, char** argv) {
       unsetenv("CUDA_VISIBLE_DEVICES");
       setenv("LD_LIBRARY_PATH", argv[2], 1);
       if (strcmp(cases[i].scenario, "hidden") == 0) setenv("STUB_GPUS", "1", 1);
-      if (strcmp(cases[i].scenario, "memory") == 0) setenv("STUB_DEVICES", "80", 1);
+      if (strcmp(cases[i].scenario, "memory") == 0) setenv("STUB_DEVICES", argv[3], 1);
       setenv(cases[i].variable, cases[i].value, 1);
-      execl(argv[0], argv[0], argv[1], argv[2], cases[i].scenario, (char*)NULL);
+      execl(argv[0], argv[0], argv[1], argv[2], argv[3], cases[i].scenario, (char*)NULL);
       _exit(3);
     }
     int state = 0;

@@ -20,10 +20,11 @@ using tsr::cuda::host::Survey;
 
 const char* self;
 const char* stub_folder;
+const char* arch;  // one that this build runs
 
 using Environment = std::vector<std::pair<const char*, const char*>>;
 
-// What `<self> <stub folder> survey` prints: the state, the number of devices, reason, fix, and each device.
+// What `<self> <stub folder> <arch> survey` prints: the state, the number of devices, reason, fix, and each device.
 std::string survey_with(const Environment& environment, bool stub = true) {
   int pipes[2];
   if (pipe(pipes) != 0) return "no pipe";
@@ -35,7 +36,7 @@ std::string survey_with(const Environment& environment, bool stub = true) {
     unsetenv("CUDA_VISIBLE_DEVICES");
     if (stub) setenv("LD_LIBRARY_PATH", stub_folder, 1);
     for (const auto& [name, value] : environment) setenv(name, value, 1);
-    execl(self, self, stub_folder, "survey", static_cast<char*>(nullptr));
+    execl(self, self, stub_folder, arch, "survey", static_cast<char*>(nullptr));
     _exit(3);
   }
   close(pipes[1]);
@@ -74,13 +75,14 @@ std::string state(tsr_probe_state s, int devices) {
 }
 
 void drivers() {
-  CHECK(has(survey_with({{"STUB_DEVICES", "90"}}),
-            {state(TSR_PROBE_USABLE, 1).c_str(), "reason: \nfix: \n", "device 0: Stub GPU 0, sm_90",
-             "GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0", "132 SMs", "232448 and 233472 bytes"}));
-  CHECK(has(survey_with({{"STUB_VERSION", "12040"}, {"STUB_DEVICES", "90"}}),
+  CHECK(has(survey_with({{"STUB_DEVICES", arch}}),
+            {state(TSR_PROBE_USABLE, 1).c_str(), "reason: \nfix: \n",
+             ("device 0: Stub GPU 0, sm_" + std::string(arch)).c_str(), "GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0",
+             "132 SMs", "232448 and 233472 bytes"}));
+  CHECK(has(survey_with({{"STUB_VERSION", "12040"}, {"STUB_DEVICES", arch}}),
             {state(TSR_PROBE_DRIVER_TOO_OLD, 0).c_str(), "driver is for CUDA 12.4", "needs one for CUDA 13.0",
              "release 580"}));
-  CHECK(has(survey_with({{"STUB_VERSION", "13020"}, {"STUB_DEVICES", "90"}}), {state(TSR_PROBE_USABLE, 1).c_str()}));
+  CHECK(has(survey_with({{"STUB_VERSION", "13020"}, {"STUB_DEVICES", arch}}), {state(TSR_PROBE_USABLE, 1).c_str()}));
   CHECK(has(survey_with({{"STUB_INIT", "802"}}),
             {state(TSR_PROBE_ERROR, 0).c_str(), "cuInit: CUDA_ERROR_SYSTEM_NOT_READY (words of the stub)",
              "nvidia-fabricmanager"}));
@@ -117,7 +119,7 @@ void architectures() {
       has(survey_with({{"STUB_DEVICES", "75"}}), {state(TSR_PROBE_ARCH_NOT_IN_BUILD, 1).c_str(),
                                                   "found sm_75 (Stub GPU 0), needs compute capability 8.0", "Ampere"}));
   CHECK(
-      has(survey_with({{"STUB_DEVICES", "75,90"}}),
+      has(survey_with({{"STUB_DEVICES", ("75," + std::string(arch)).c_str()}}),
           {state(TSR_PROBE_USABLE, 2).c_str(), "device 0: Stub GPU 0, sm_75", "found sm_75", "device 1: Stub GPU 1"}));
 
   const Build whole{{80, 86, 89, 90, 100, 120}, {80}}, no_ptx{{80, 90}, {}}, ptx_only{{}, {80, 100}};
@@ -163,10 +165,11 @@ void missing_drivers() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) return 2;
+  if (argc < 3) return 2;
   self = argv[0];
   stub_folder = argv[1];
-  if (argc > 2) return print_survey();
+  arch = argv[2];
+  if (argc > 3) return print_survey();
   drivers();
   no_devices();
   architectures();
