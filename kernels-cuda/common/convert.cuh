@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "attention.h"
+#include "ptx.cuh"
 
 namespace tsr::cuda {
 
@@ -112,6 +113,25 @@ __device__ __forceinline__ void store_1(Type type, char* row, int64_t i, float v
   } else {
     store_u16(row + i * 2, type == Type::kF16 ? __half_as_ushort(__float2half_rn(value))
                                               : __bfloat16_as_ushort(__float2bfloat16_rn(value)));
+  }
+}
+
+/// Eight elements of an f32, f16 or bf16 row from element i on; `aligned`: to 16 bytes.
+__device__ __forceinline__ void store_8(Type type, char* row, int i, float4 low, float4 high, bool aligned) {
+  if (!aligned) {
+    const float values[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int e = 0; e < 8; ++e) store_1(type, row, i + e, values[e]);
+  } else if (type == Type::kF32) {
+    *reinterpret_cast<float4*>(row + i * 4) = low;
+    *reinterpret_cast<float4*>(row + i * 4 + 16) = high;
+  } else if (type == Type::kF16) {
+    *reinterpret_cast<uint4*>(row + i * 2) = {pack_pair<__half>(low.x, low.y), pack_pair<__half>(low.z, low.w),
+                                              pack_pair<__half>(high.x, high.y), pack_pair<__half>(high.z, high.w)};
+  } else {
+    *reinterpret_cast<uint4*>(row + i * 2) = {
+        pack_pair<__nv_bfloat16>(low.x, low.y), pack_pair<__nv_bfloat16>(low.z, low.w),
+        pack_pair<__nv_bfloat16>(high.x, high.y), pack_pair<__nv_bfloat16>(high.z, high.w)};
   }
 }
 

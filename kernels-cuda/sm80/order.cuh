@@ -8,10 +8,11 @@
 
 namespace tsr::cuda::sm80 {
 
+/// The grid has tiles * lanes blocks, fewer than 2^31.
 struct Order {
-  int64_t tiles = 0;          ///< padded: query tiles of a head; packed: of all sequences together, at most
-  int64_t lanes = 0;          ///< padded: batch x heads; packed: heads
-  int64_t section_lanes = 0;  ///< of a section
+  uint32_t tiles = 0;          ///< padded: query tiles of a head; packed: of all sequences together, at most
+  uint32_t lanes = 0;          ///< padded: batch x heads; packed: heads
+  uint32_t section_lanes = 0;  ///< of a section
 };
 
 struct Place {
@@ -44,15 +45,16 @@ __device__ __forceinline__ Place place_packed(const Attention& a, int64_t n, int
   return {0, 0, 0, false};
 }
 
-__device__ __forceinline__ Place place_of(const Attention& a, const Order& order, int64_t block, int rows) {
-  const int64_t section = block / (order.tiles * order.section_lanes);
-  const int64_t first = section * order.section_lanes;
-  const int64_t lanes = order.lanes - first < order.section_lanes ? order.lanes - first : order.section_lanes;
-  const int64_t within = block - section * order.tiles * order.section_lanes;
-  const int64_t tile = within / lanes;
-  const auto lane = static_cast<int32_t>(first + within % lanes);
-  if (a.packed_q) return place_packed(a, tile, lane, rows);
-  return {lane / a.heads, lane % a.heads, static_cast<int32_t>(order.tiles - 1 - tile), true};
+__device__ __forceinline__ Place place_of(const Attention& a, const Order& order, uint32_t block, int rows) {
+  const uint32_t section_blocks = order.tiles * order.section_lanes;
+  const uint32_t section = block / section_blocks, within = block % section_blocks;
+  const uint32_t first = section * order.section_lanes;
+  const uint32_t lanes = order.lanes - first < order.section_lanes ? order.lanes - first : order.section_lanes;
+  const uint32_t tile = within / lanes, lane = first + within % lanes;
+  if (a.packed_q) return place_packed(a, tile, static_cast<int32_t>(lane), rows);
+  const auto heads = static_cast<uint32_t>(a.heads);
+  return {static_cast<int32_t>(lane / heads), static_cast<int32_t>(lane % heads),
+          static_cast<int32_t>(order.tiles - 1 - tile), true};
 }
 
 }  // namespace tsr::cuda::sm80

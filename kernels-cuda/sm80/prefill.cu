@@ -35,14 +35,19 @@ const Instance* choose(InstanceList list, const Attention& a, const Limits& limi
   return best;
 }
 
-Order order_of(const Attention& a, int64_t rows) {
-  Order o;
-  o.tiles = a.packed_q ? a.query_rows / rows + a.batch : (a.query_rows + rows - 1) / rows;
-  o.lanes = a.packed_q ? a.heads : static_cast<int64_t>(a.batch) * a.heads;
+struct Grid {
+  Order order;
+  int64_t blocks;
+};
+
+Grid grid_of(const Attention& a, int64_t rows) {
+  const int64_t tiles = a.packed_q ? a.query_rows / rows + a.batch : (a.query_rows + rows - 1) / rows;
+  const int64_t lanes = a.packed_q ? a.heads : static_cast<int64_t>(a.batch) * a.heads;
   const int64_t head_bytes = (a.packed_k ? a.key_rows : a.max_keys) * (a.dim + a.value_dim) * 2;
-  const int64_t kv_heads = head_bytes > 0 ? kSectionBytes / head_bytes : o.lanes;
-  o.section_lanes = clamped((kv_heads > 0 ? kv_heads : 1) * a.group, 1, o.lanes);
-  return o;
+  const int64_t kv_heads = head_bytes > 0 ? kSectionBytes / head_bytes : lanes;
+  const int64_t section_lanes = clamped((kv_heads > 0 ? kv_heads : 1) * a.group, 1, lanes);
+  return {{static_cast<uint32_t>(tiles), static_cast<uint32_t>(lanes), static_cast<uint32_t>(section_lanes)},
+          tiles * lanes};
 }
 
 }  // namespace
@@ -65,10 +70,9 @@ cudaError_t launch_mma(const Attention& a, const Plan& plan, void*, cudaStream_t
   if (plan.threads == 0) return cudaErrorInvalidConfiguration;
   const bool aligned = plan.config % 2 == 1;
   const Instance& instance = instances(a, aligned).begin[plan.config / 2];
-  const Order order = order_of(a, instance.rows);
-  const int64_t blocks = order.tiles * order.lanes;
-  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-  return instance.launch(a, order, blocks, aligned, stream);
+  const Grid grid = grid_of(a, instance.rows);
+  if (grid.blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
+  return instance.launch(a, grid.order, grid.blocks, aligned, stream);
 }
 
 }  // namespace tsr::cuda

@@ -7,7 +7,7 @@
 //                 moves on only if it grew by more than 2^8, so that O is rarely rescaled (weights stay below 2^8)
 //   O += P V      A: P straight from the registers of S, rounded to T; B: V by ldmatrix.trans
 // Shared memory: Q [kRows][kDim], then kStages x (K [kKeys][kDim], V [kKeys][kValueDim]), swizzled as in tile.cuh; then
-// the range of keys that each row sees, so that registers needn't keep what it takes to compute it.
+// the range of keys that each row and each warp sees and the addresses of keys and values, which registers needn't keep.
 //   kStages 2: both tiles of the next step are copied during this step; one barrier a step.
 //   kStages 1: V's copy runs under Q K^T, the next K's under softmax and P V; two barriers a step, half the memory.
 // Registers of a thread, for 32 rows a warp: O kValueDim, S kKeys, two rows' state each.
@@ -34,7 +34,9 @@ struct Shape {
   static constexpr int kQBytes = kRows * kDim * 2, kKBytes = kKeys * kDim * 2, kVBytes = kKeys * kValueDim * 2;
   static constexpr int kStageBytes = kKBytes + kVBytes;
   static constexpr int kRowsAt = kQBytes + kStages * kStageBytes;  ///< of the rows' key ranges
-  static constexpr int kSharedBytes = kRowsAt + kRows * 8;
+  static constexpr int kWarpsAt = kRowsAt + kRows * 8;             ///< of the warps' key ranges
+  static constexpr int kBasesAt = kWarpsAt + kWarps * 16;          ///< of the addresses of keys and values
+  static constexpr int kSharedBytes = kBasesAt + 16;
 };
 
 /// The maximum may lag behind by this much (base 2): weights stay below 2^8, far from fp16's limit.
@@ -263,91 +265,96 @@ __device__ __forceinline__ void fill_keys(const Attention& a, const View& view, 
   gather_tile<kTileDim, Shape::kKeys, Shape::kThreads, kAligned>(tile, row_of, begin - first_key, end - first_key, dim);
 }
 
-/// Normalises and stores. 16-bit results of aligned problems go through the warp's own rows of the Q tile, so that whole
-/// 16-byte chunks are written.
+/// Normalises O and stores it. It goes through shared memory as fp32, over the tiles, which are no longer needed: a thread then
+/// has eight neighbouring elements, and one short loop serves every output type. (Storing from the fragments took thousands of
+/// instructions, most of the time of short sequences.)
 template <class Shape>
 __device__ __forceinline__ void store_rows(Walk<Shape>& w, const Attention& a, const Sequence& s, const Place& place,
-                                           float factor, char* q_tile, bool aligned) {
-  using Tile = Rows<Shape::kDim>;
+                                           float factor, char* shared, bool aligned) {
+  constexpr int kChunks = Shape::kValueDim / 4;  // of 16 bytes
+  static_assert(Shape::kRows * Shape::kValueDim * 4 <= Shape::kRowsAt);
+  const auto chunk_at = [&](int row, int chunk) {
+    return reinterpret_cast<float*>(shared + (row * kChunks + (chunk ^ (row & 7))) * 16);
+  };
   const int64_t first_query = static_cast<int64_t>(place.tile) * Shape::kRows;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int column = lane % 4 * 2;
-  const bool staged = aligned && a.out.type != Type::kF32;
-  __syncwarp();  // Q has been read
+  const int lane = threadIdx.x % 32;
+  __syncthreads();  // the tiles have been read
 #pragma unroll
   for (int m = 0; m < Shape::kBlocks; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = row_of_lane<Shape>(m, half);
       const int64_t i = first_query + row;
-      const bool real = i < s.queries;
       const float maximum = w.maximum[m][half] == TSR_NEG_INF ? TSR_NEG_INF : w.maximum[m][half] * factor;
       Ending ending = end_row(a, place.head, maximum, sum_of_quad(w.sum[m][half]));
-      if (!real) ending = {0.0f, TSR_NEG_INF};
-      const bool written = real || (!a.packed_q && i < a.query_rows);  // padding is: as zeros
-      if (written && lane % 4 == 0) store_lse(a, place.batch, s.query_row + i, place.head, ending.lse);
-      char* const to = written ? a.out.at(place.batch, s.query_row + i, place.head) : nullptr;
+      if (i >= s.queries) ending = {0.0f, TSR_NEG_INF};  // padding
+      if (lane % 4 == 0 && i < (a.packed_q ? s.queries : a.query_rows)) {
+        store_lse(a, place.batch, s.query_row + i, place.head, ending.lse);
+      }
 #pragma unroll
       for (int d = 0; d < Shape::kValueDim / 8; ++d) {
         // Chosen, not multiplied by 0: a row that has seen nothing may hold 0 x NaN of another row's V.
-        const float x = ending.factor == 0 ? 0.0f : w.out[m][d][2 * half] * ending.factor;
-        const float y = ending.factor == 0 ? 0.0f : w.out[m][d][2 * half + 1] * ending.factor;
-        if (staged) {
-          const uint32_t pair = a.out.type == Type::kF16 ? pack_pair<__half>(x, y) : pack_pair<__nv_bfloat16>(x, y);
-          *reinterpret_cast<uint32_t*>(q_tile + Tile::offset(row, d) + column * 2) = pair;
-        } else if (written && d * 8 < a.value_dim) {
-          store_1(a.out.type, to, d * 8 + column, x);
-          store_1(a.out.type, to, d * 8 + column + 1, y);
-        }
+        float2 pair{w.out[m][d][2 * half] * ending.factor, w.out[m][d][2 * half + 1] * ending.factor};
+        if (ending.factor == 0) pair = {0.0f, 0.0f};
+        *reinterpret_cast<float2*>(chunk_at(row, d * 2 + lane % 4 / 2) + lane % 2 * 2) = pair;
       }
     }
   }
-  if (!staged) return;
-  __syncwarp();
-  constexpr int kChunks = Shape::kValueDim / 8, kCount = Shape::kBlocks * 16 * kChunks;
-#pragma unroll
-  for (int step = 0; step < kCount / 32; ++step) {
-    const int index = step * 32 + lane;
-    const int row = warp * Shape::kBlocks * 16 + index / kChunks, chunk = index % kChunks;
-    const int64_t i = first_query + row;
-    const bool written = i < s.queries || (!a.packed_q && i < a.query_rows);
-    if (written && chunk * 8 < a.value_dim) {
-      *reinterpret_cast<uint4*>(a.out.at(place.batch, s.query_row + i, place.head) + chunk * 16) =
-          *reinterpret_cast<const uint4*>(q_tile + Tile::offset(row, chunk));
-    }
+  __syncwarp();  // a warp stores its own rows
+  constexpr int kWarpRows = Shape::kBlocks * 16, kAcross = Shape::kValueDim / 8;
+  const int first_row = static_cast<int>(threadIdx.x) / 32 * kWarpRows;
+  const int64_t rows = (a.packed_q ? s.queries : a.query_rows) - first_query - first_row;
+  const int count = static_cast<int>(rows < kWarpRows ? rows : kWarpRows) * kAcross;
+  char* const base = a.out.at(place.batch, s.query_row + first_query + first_row, place.head);
+#pragma unroll 1
+  for (int index = lane; index < count; index += 32) {
+    const int row = index / kAcross, d = index % kAcross;
+    if (d * 8 >= a.value_dim) continue;
+    const float4 low = *reinterpret_cast<const float4*>(chunk_at(first_row + row, d * 2));
+    const float4 high = *reinterpret_cast<const float4*>(chunk_at(first_row + row, d * 2 + 1));
+    store_8(a.out.type, base + row * a.out.row, d * 8, low, high, aligned);
   }
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads)
+__global__ void __launch_bounds__(Shape::kThreads, 1)
     prefill(const __grid_constant__ Attention a, const __grid_constant__ Order order, const bool aligned_view) {
   constexpr int kRows = Shape::kRows, kKeys = Shape::kKeys, kThreads = Shape::kThreads;
   extern __shared__ uint4 shared[];
   char* const q_tile = reinterpret_cast<char*>(shared);
   char* const kv_tiles = q_tile + Shape::kQBytes;
   int2* const row_keys = reinterpret_cast<int2*>(q_tile + Shape::kRowsAt);
+  int4* const warp_keys = reinterpret_cast<int4*>(q_tile + Shape::kWarpsAt);
+  const char** const bases = reinterpret_cast<const char**>(q_tile + Shape::kBasesAt);
   const bool aligned = Shape::kOptions ? aligned_view : true;
 
   const Place place = place_of(a, order, blockIdx.x, kRows);
   if (!place.real) return;
   const Sequence s = sequence_of(a, place.batch);
   const int64_t first_query = static_cast<int64_t>(place.tile) * kRows;
-  // Key positions fit 32 bits: the back end takes no longer sequences.
-  int begin, end, full_begin, full_end;
-  {
-    const Span queries{first_query, first_query + kRows < s.queries ? first_query + kRows : s.queries};
-    const Span seen = s.visibility.keys(queries), full = s.visibility.common_keys(queries);
-    begin = static_cast<int>(seen.begin);
-    end = static_cast<int>(seen.end);
-    full_begin = static_cast<int>(full.begin);
-    full_end = static_cast<int>(full.end);
-  }
+  // Key positions fit 32 bits: the back end takes no longer sequences. Of the block: the keys that any row sees. Of a warp:
+  // those that any of its rows sees, and those that all of them see.
+  const auto keys_of = [&](int64_t first, int64_t rows) {
+    return s.visibility.keys(Span{first, first + rows < s.queries ? first + rows : s.queries});
+  };
+  const Span block_keys = keys_of(first_query, kRows);
+  const int begin = static_cast<int>(block_keys.begin), end = static_cast<int>(block_keys.end);
   for (int row = threadIdx.x; row < kRows; row += kThreads) {
-    const Span keys = first_query + row < s.queries ? s.visibility.keys(first_query + row) : Span{0, 0};
+    const Span keys = keys_of(first_query + row, 1);
     row_keys[row] = {static_cast<int>(keys.begin), static_cast<int>(keys.end)};
   }
-  const char* const k_base = key_base(a, a.k, s, place);
-  const char* const v_base = key_base(a, a.v, s, place);
+  if (threadIdx.x < Shape::kWarps) {
+    constexpr int kWarpRows = Shape::kBlocks * 16;
+    const int64_t first = first_query + threadIdx.x * kWarpRows;
+    const Span any = keys_of(first, kWarpRows), all = s.visibility.common_keys(Span{first, first + kWarpRows});
+    warp_keys[threadIdx.x] = {static_cast<int>(any.begin), static_cast<int>(any.end), static_cast<int>(all.begin),
+                              static_cast<int>(all.end)};
+  }
+  if (threadIdx.x == 0) {
+    bases[0] = key_base(a, a.k, s, place);
+    bases[1] = key_base(a, a.v, s, place);
+  }
+  __syncthreads();
   const auto fill = [&](auto dim_constant, const View& view, const char* base, int first_key, int dim, char* tile) {
     constexpr int kTileDim = decltype(dim_constant)::value;
     if (aligned) {
@@ -357,11 +364,11 @@ __global__ void __launch_bounds__(Shape::kThreads)
     }
   };
   const auto fill_k = [&](int first_key, int stage) {
-    fill(std::integral_constant<int, Shape::kDim>{}, a.k, k_base, first_key, a.dim,
+    fill(std::integral_constant<int, Shape::kDim>{}, a.k, bases[0], first_key, a.dim,
          kv_tiles + stage * Shape::kStageBytes);
   };
   const auto fill_v = [&](int first_key, int stage) {
-    fill(std::integral_constant<int, Shape::kValueDim>{}, a.v, v_base, first_key, a.value_dim,
+    fill(std::integral_constant<int, Shape::kValueDim>{}, a.v, bases[1], first_key, a.value_dim,
          kv_tiles + stage * Shape::kStageBytes + Shape::kKBytes);
   };
 
@@ -419,20 +426,24 @@ __global__ void __launch_bounds__(Shape::kThreads)
         fill_v(key, 0);
       }
       copy_async_commit();
-      multiply_qk(w, q_rows, k_tile);
+      const int4 mine = warp_keys[threadIdx.x / 32];
+      const bool sees = key < mine.y && key + kKeys > mine.x;
+      if (sees) multiply_qk(w, q_rows, k_tile);
       if constexpr (Shape::kStages == 1) {
         copy_async_wait<0>();
         __syncthreads();
         if (more) fill_k(key - kKeys, 0);
         copy_async_commit();
       }
-      if constexpr (Shape::kOptions) {
-        score_tile(w, a, s, place, row_keys, key);
-      } else if (key < full_begin || key + kKeys > full_end) {
-        mask_tile(w, row_keys, key);
+      if (sees) {
+        if constexpr (Shape::kOptions) {
+          score_tile(w, a, s, place, row_keys, key);
+        } else if (key < mine.z || key + kKeys > mine.w) {
+          mask_tile(w, row_keys, key);
+        }
+        softmax(w, factor);
+        multiply_pv(w, k_tile + Shape::kKBytes);
       }
-      softmax(w, factor);
-      multiply_pv(w, k_tile + Shape::kKBytes);
       if (!more) break;
       key -= kKeys;
       if constexpr (Shape::kStages == 2) stage ^= 1;

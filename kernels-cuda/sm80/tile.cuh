@@ -45,28 +45,22 @@ __device__ __forceinline__ void fill_chunk(char* to, const char* from, bool ther
 template <int kDim, int kRows, int kThreads, bool kAligned>
 __device__ __forceinline__ void fill_tile(char* tile, const char* base, int64_t stride, int begin, int end, int dim) {
   using Tile = Rows<kDim>;
-  constexpr int kCount = kRows * Tile::kChunks;
-  static_assert(kCount % kThreads == 0);
-  if constexpr (kThreads % Tile::kChunks == 0) {
-    // A thread keeps to its column.
-    constexpr int kStep = kThreads / Tile::kChunks;
-    const int row = threadIdx.x / Tile::kChunks, chunk = threadIdx.x % Tile::kChunks;
-    const char* from = base + row * stride + chunk * 16;
-    const bool column = chunk * 8 < dim;
+  // As many neighbouring threads along a row as divide it evenly; a thread keeps to its columns.
+  constexpr int kAcross = Tile::kChunks % 32 == 0 ? 32 : Tile::kChunks % 16 == 0 ? 16 : Tile::kChunks % 8 == 0 ? 8 : 4;
+  constexpr int kStep = kThreads / kAcross;
+  static_assert(kRows % kStep == 0);
+  const int row = threadIdx.x / kAcross, column = threadIdx.x % kAcross;
+  const char* from = base + row * stride + column * 16;
 #pragma unroll
-    for (int step = 0; step < kRows / kStep; ++step) {
-      const int r = row + step * kStep;
-      fill_chunk<kAligned>(tile + Tile::offset(r, chunk), from, column && r >= begin && r < end);
-      from += kStep * stride;
+  for (int step = 0; step < kRows / kStep; ++step) {
+    const int r = row + step * kStep;
+    const bool there = r >= begin && r < end;
+#pragma unroll
+    for (int group = 0; group < Tile::kChunks / kAcross; ++group) {
+      const int chunk = column + group * kAcross;
+      fill_chunk<kAligned>(tile + Tile::offset(r, chunk), from + group * kAcross * 16, there && chunk * 8 < dim);
     }
-  } else {
-#pragma unroll 2
-    for (int step = 0; step < kCount / kThreads; ++step) {
-      const int index = step * kThreads + threadIdx.x;
-      const int r = index / Tile::kChunks, chunk = index % Tile::kChunks;
-      fill_chunk<kAligned>(tile + Tile::offset(r, chunk), base + r * stride + chunk * 16,
-                           chunk * 8 < dim && r >= begin && r < end);
-    }
+    from += kStep * stride;
   }
 }
 
