@@ -56,8 +56,8 @@ export async function captureCall(core: EngineCore, calls: () => unknown): Promi
     );
   }
   if (core.capturing) throw invalid("capture is called inside a capture; allowed: one at a time");
-  core.capturing = true;
   context.beginCapture();
+  core.capturing = true;
   let failure: { readonly reason: unknown } | undefined;
   try {
     await calls();
@@ -66,8 +66,11 @@ export async function captureCall(core: EngineCore, calls: () => unknown): Promi
   }
   core.capturing = false;
   // Ended in any case: the stream must not stay in capture.
-  const graph = context.endCapture();
-  if (!failure) return new Graph(core, graph);
-  graph.dispose();
+  if (!failure) return new Graph(core, context.endCapture());
+  try {
+    context.endCapture().dispose();
+  } catch {
+    // A call that failed may have spoilt the recording; the call's own error says more.
+  }
   throw failure.reason;
 }

@@ -80,11 +80,19 @@ Napi::Value ContextObject::kernels(const Napi::CallbackInfo& info) {
 Napi::Value ContextObject::synchronize(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
     Session& session = this->session();
-    if (!session.device().async() && session.idle()) {
+    if (session.capturing()) {
+      fail(TSR_INVALID_ARGUMENT, "work that is being captured in a graph can't be waited for: end the capture first");
+    }
+    // With queues, for an event that is recorded here and now: the stream itself may be in capture by the time that the
+    // session's thread gets to wait, and waiting for it then would spoil the graph.
+    if (session.device().async()) {
+      return Napi::Number::New(info.Env(), static_cast<double>(session.enqueueWait({})));
+    }
+    if (session.idle()) {
       session.throwFault();
       return Napi::Number::New(info.Env(), 0);
     }
-    const uint64_t id = session.enqueue(std::make_unique<SynchronizeJob>(session.mark()));
+    const uint64_t id = session.enqueue(std::make_unique<SynchronizeJob>());
     return Napi::Number::New(info.Env(), static_cast<double>(id));
   });
 }

@@ -44,7 +44,6 @@ class Session : public std::enable_shared_from_this<Session> {
 
   /** Work was given to a device with queues. */
   void submitted() { submitted_++; }
-  uint64_t mark() const { return submitted_; }
   /** Lets go of a buffer or graph once the work submitted so far no longer uses it. */
   void retire(std::shared_ptr<void> used);
   /** A job that waits for the work submitted so far, and keeps what that work uses until then. @return its id */

@@ -52,13 +52,4 @@ void ReadJob::run(Session& session) {
   copyOut(session.device(), *buffer_, offset_, target_, bytes_);
 }
 
-void SynchronizeJob::run(Session& session) {
-  Device& device = session.device();
-  if (device.async()) {
-    device.check(device.backend()->stream_synchronize(device.context(), nullptr));
-    session.reached(mark_);
-  }
-  session.throwFault();
-}
-
 }  // namespace tessera

@@ -99,6 +99,23 @@ describe("graphs", () => {
     await expect.poll(() => counts(context).graphs).toBe(0);
     await expect.poll(() => context.bytesInUse).toBe(size);
   });
+  it("waiting has nothing to do with a capture that begins meanwhile, and is refused within one", async () => {
+    const healthy = await mockBackend("-DMOCK_ASYNC", "-DMOCK_ANOTHER");
+    context.dispose();
+    context = healthy.open({ device: 0 });
+    const problem = onDevice("sleep:30");
+    await context.attention(problem);
+    const waited = context.synchronize();
+    context.beginCapture!();
+    await context.attention(problem);
+    await waited; // for the first call alone
+    await expect(context.synchronize()).rejects.toMatchObject({
+      code: "invalid-argument",
+      message: expect.stringMatching(/capture/),
+    });
+    context.endCapture!().dispose();
+    await context.synchronize();
+  });
   it("on a device that computes in the call", async () => {
     const plain = (await mockBackend()).open({ device: 0 });
     const problem = large();

@@ -93,6 +93,7 @@ static tsr_status faulty(void) {
 
 static tsr_status stream_synchronize(tsr_context* c, tsr_stream* stream) {
   (void)stream;
+  if (c->capturing) return failed(TSR_DEVICE_ERROR, "the stream is being captured");
   pthread_mutex_lock(&c->mutex);
   while (ASYNC && (c->first || c->busy)) pthread_cond_wait(&c->changed, &c->mutex);
   pthread_mutex_unlock(&c->mutex);
