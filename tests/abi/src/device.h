@@ -141,7 +141,11 @@ static inline void download(transfer* t) {
 }
 
 static inline tsr_status finish_transfer(transfer* t, tsr_status status) {
-  if (status == TSR_OK) download(t);
+  /* Also behind a call that was refused: copies of the caller's memory may still be under way. */
+  if (status == TSR_OK)
+    download(t);
+  else
+    real_backend->stream_synchronize(t->context, NULL);
   for (int i = 0; i < t->region_count; ++i) real_backend->buffer_destroy(t->regions[i].buffer);
   free(t);
   return status;

@@ -227,9 +227,10 @@ static void streams_and_events(tsr_context* context) {
   double ms = -1;
   CHECK(backend->event_elapsed(context, start, stop, &ms) == TSR_INVALID_ARGUMENT, "never recorded");
   SAYS(context, "start");
-  CHECK(backend->event_record(context, start, stream) == TSR_OK && backend->event_record(context, stop, NULL) == TSR_OK,
-        "record");
-  CHECK(backend->stream_wait(context, stream, stop) == TSR_OK && backend->event_synchronize(context, stop) == TSR_OK,
+  CHECK(
+      backend->event_record(context, start, stream) == TSR_OK && backend->event_record(context, stop, stream) == TSR_OK,
+      "record");
+  CHECK(backend->stream_wait(context, NULL, stop) == TSR_OK && backend->event_synchronize(context, stop) == TSR_OK,
         "wait");
   CHECK(backend->stream_synchronize(context, stream) == TSR_OK && backend->stream_synchronize(context, NULL) == TSR_OK,
         "wait");
