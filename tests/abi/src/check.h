@@ -8,12 +8,14 @@
 static int checks_passed, checks_failed, checks_skipped;
 static const char* skip_reason = "";
 
+/* Threads count too. */
+#define COUNT(counter) __atomic_fetch_add(&(counter), 1, __ATOMIC_RELAXED)
 #define CHECK(condition, ...)                                        \
   do {                                                               \
     if (condition) {                                                 \
-      ++checks_passed;                                               \
+      COUNT(checks_passed);                                          \
     } else {                                                         \
-      ++checks_failed;                                               \
+      COUNT(checks_failed);                                          \
       printf("%s:%d: not so: %s: ", __FILE__, __LINE__, #condition); \
       printf(__VA_ARGS__);                                           \
       printf("\n");                                                  \
