@@ -60,10 +60,10 @@ void fill_explanation(const tsr_context& context, const Problem& problem, const 
   e->splits = plan.splits;
   e->threads = plan.threads;
   e->workspace_bytes = plan.workspace_bytes;
-  std::string notes = text("fp32 arithmetic on up to ", context.pool.size(), " threads");
+  std::string notes = text(choice.kernel.arithmetic, ", on up to ", context.pool.size(), " threads");
   if (problem.k.dtype != TSR_F32 || problem.v.dtype != TSR_F32) {
     notes += text("; k (", dtype_name(problem.k.dtype), ") and v (", dtype_name(problem.v.dtype),
-                  ") are widened to fp32 as they are read");
+                  ") are converted as they are read");
   }
   copy_text(e->notes, notes.c_str());
 }

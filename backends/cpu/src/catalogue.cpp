@@ -2,22 +2,43 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "tessera/common/text.h"
 
 namespace tsr::cpu {
 namespace {
 
+constexpr const char* kPrefillSummary =
+    "Many queries: tiles of queries against tiles of keys, online softmax in fp32; work is divided by query tiles";
+[[maybe_unused]] constexpr const char* kTilesSummary =
+    "Many queries, 16 bits: as prefill on AVX-512, with both products in AMX tiles; numbers wider than bf16 are sums "
+    "of "
+    "bf16 pieces";
+[[maybe_unused]] constexpr const char* kPairsSummary =
+    "Many queries: as prefill, with both products in dot products of bf16 pairs; wider numbers are sums of bf16 "
+    "pieces. "
+    "Only if asked for by name";
+[[maybe_unused]] constexpr const char* kPiecesArithmetic =
+    "products of bf16 pieces that hold the inputs exactly, summed in fp32";
+
 struct Isa {
   const IsaKernels* kernels;
   const char* prefill;
-  const char* decode;
+  const char* decode;  ///< nullptr if it has none
   const char* arch;
   const char* needs;  ///< in words, for when the processor lacks it
+  const char* summary = kPrefillSummary;
+  const char* arithmetic = "fp32 arithmetic";
+  bool narrow = false;  ///< only worth it for inputs of 16 bits
 };
 
 // Best first. CMakeLists.txt defines TSR_HAVE_* for the sets that it compiles.
 const Isa kIsas[] = {
+#if defined(TSR_HAVE_AMX)
+    {&kAmxKernels, "prefill-amx", nullptr, "x86-64 amx", "AMX tiles with bf16, and AVX-512 with BF16", kTilesSummary,
+     kPiecesArithmetic, true},
+#endif
 #if defined(TSR_HAVE_AVX512)
     {&kAvx512Kernels, "prefill-avx512", "decode-avx512", "x86-64 avx512", "AVX-512 F, BW, VL and DQ"},
 #endif
@@ -30,10 +51,18 @@ const Isa kIsas[] = {
 #if defined(TSR_HAVE_PORTABLE)
     {&kPortableKernels, "prefill-portable", "decode-portable", "any", "nothing"},
 #endif
+// Behind what every processor has, so never chosen unless asked for by name: on Intel, dot products of pairs are half as
+// fast as multiply-adds, and elsewhere nobody has measured them.
+#if defined(TSR_HAVE_AVX512BF16)
+    {&kAvx512Bf16Kernels, "prefill-avx512-bf16", nullptr, "x86-64 avx512-bf16", "AVX-512 with BF16", kPairsSummary,
+     kPiecesArithmetic},
+#endif
+#if defined(TSR_HAVE_NEONBF16)
+    {&kNeonBf16Kernels, "prefill-neon-bf16", nullptr, "aarch64 neon-bf16", "NEON with BF16", kPairsSummary,
+     kPiecesArithmetic},
+#endif
 };
 
-constexpr const char* kPrefillSummary =
-    "Many queries: tiles of queries against tiles of keys, online softmax in fp32; work is divided by query tiles";
 constexpr const char* kDecodeSummary =
     "Few queries against many keys: the query heads of a group share each key; work is divided by parts of the keys, "
     "merged at the end";
@@ -53,10 +82,17 @@ static tsr_kernel_family preferred_family(const Problem& p) {
   return few && p.max_keys >= kDecodeKeysPerQuery * queries ? TSR_FAMILY_DECODE : TSR_FAMILY_PREFILL;
 }
 
+static bool narrow(const Problem& p) {
+  const auto is = [](tsr_dtype dtype) { return dtype == TSR_F16 || dtype == TSR_BF16; };
+  return is(p.q.dtype) && is(p.k.dtype) && is(p.v.dtype);
+}
+
 int preference(const Problem& problem, const Variant& row) {
   const auto* isa = static_cast<const Isa*>(row.implementation);
-  const int rank = static_cast<int>(std::end(kIsas) - isa);
-  return 2 * rank + (row.family == preferred_family(problem) ? 1 : 0);
+  const auto sets = static_cast<int>(std::size(kIsas));
+  int rank = static_cast<int>(std::end(kIsas) - isa);
+  if (isa->narrow && !narrow(problem)) rank = 0;
+  return rank + (row.family == preferred_family(problem) ? sets : 0);
 }
 
 Verdict make_catalogue(const Device& device, std::vector<Variant>* rows) {
@@ -85,9 +121,10 @@ Verdict make_catalogue(const Device& device, std::vector<Variant>* rows) {
 
     row.name = isa.prefill;
     row.family = TSR_FAMILY_PREFILL;
-    row.summary = kPrefillSummary;
+    row.summary = isa.summary;
     row.splits = false;
     rows->push_back(row);
+    if (isa.decode == nullptr) continue;
 
     row.name = isa.decode;
     row.family = TSR_FAMILY_DECODE;
@@ -101,9 +138,12 @@ Verdict make_catalogue(const Device& device, std::vector<Variant>* rows) {
 }
 
 Kernel kernel_of(const Variant& row, const Problem& problem, int threads) {
-  const IsaKernels& isa = *static_cast<const Isa*>(row.implementation)->kernels;
-  if (row.family == TSR_FAMILY_DECODE) return {isa.plan_decode(problem, threads), isa.decode};
-  return {isa.plan_prefill(problem, threads), isa.prefill};
+  const Isa& isa = *static_cast<const Isa*>(row.implementation);
+  const IsaKernels& kernels = *isa.kernels;
+  if (row.family == TSR_FAMILY_DECODE) {
+    return {kernels.plan_decode(problem, threads), kernels.decode, isa.arithmetic};
+  }
+  return {kernels.plan_prefill(problem, threads), kernels.prefill, isa.arithmetic};
 }
 
 }  // namespace tsr::cpu

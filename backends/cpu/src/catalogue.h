@@ -9,17 +9,18 @@
 
 namespace tsr::cpu {
 
-/// All rows, usable or not, best instruction set first. TESSERA_CPU_ISA=portable|avx2|avx512|neon makes all others
+/// All rows, usable or not, best instruction set first. TESSERA_CPU_ISA=portable|avx2|avx512|amx|... makes all others
 /// unusable (for tests, and for comparing); a set that is unknown or can't run here is an error.
 Verdict make_catalogue(const Device& device, std::vector<Variant>* rows);
 
-/// Best instruction set first, and of its two families the one that suits the shape.
+/// The family that suits the shape first, and in it the best instruction set.
 int preference(const Problem& problem, const Variant& row);
 
 /// What a row computes with.
 struct Kernel {
   Plan plan;
   tsr_status (*compute)(const Problem&, const Plan&, std::byte*, ThreadPool&);
+  const char* arithmetic;  ///< in words
 };
 Kernel kernel_of(const Variant& row, const Problem& problem, int threads);
 

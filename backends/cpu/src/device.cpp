@@ -11,6 +11,11 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace tsr::cpu {
@@ -27,6 +32,17 @@ Leaf cpuid(unsigned leaf, unsigned sub = 0) {
   return r;
 }
 
+// Linux gives a process the tiles' registers when it asks for them.
+bool may_use_tiles() {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 // A set may be used only if the system saves its registers at a context switch: XCR0 says which it does.
 void probe_instructions(Device* device) {
   const Leaf one = cpuid(1), seven = cpuid(7);
@@ -41,7 +57,13 @@ void probe_instructions(Device* device) {
   const bool zmm = (saved & 0xe6) == 0xe6;
   device->avx2 = ymm && has(one.c, 28) && has(one.c, 12) && has(one.c, 29) && has(seven.b, 5);
   device->avx512 = device->avx2 && zmm && has(seven.b, 16) && has(seven.b, 30) && has(seven.b, 31) && has(seven.b, 17);
-  device->arch = device->avx512 ? "x86-64 avx512" : device->avx2 ? "x86-64 avx2" : "x86-64";
+  device->avx512_bf16 = device->avx512 && has(cpuid(7, 1).a, 5);
+  const bool tiles = has(seven.d, 22) && has(seven.d, 24) && (saved & 0x60000) == 0x60000;
+  device->amx = device->avx512_bf16 && tiles && may_use_tiles();
+  device->arch = device->amx      ? "x86-64 amx"
+                 : device->avx512 ? "x86-64 avx512"
+                 : device->avx2   ? "x86-64 avx2"
+                                  : "x86-64";
 
   char brand[49] = {};
   if (__get_cpuid_max(0x80000000u, nullptr) >= 0x80000004u) {
@@ -55,6 +77,10 @@ void probe_instructions(Device* device) {
 #elif defined(__aarch64__)
 void probe_instructions(Device* device) {
   device->neon = true;
+#if defined(__linux__)
+  constexpr unsigned long kBf16 = 1ul << 14;  // HWCAP2_BF16
+  device->neon_bf16 = (getauxval(AT_HWCAP2) & kBf16) != 0;
+#endif
   device->arch = "aarch64 neon";
 }
 #else
@@ -115,7 +141,10 @@ Device probe_device() {
 bool runs(const Device& device, const char* isa) {
   if (std::strcmp(isa, "avx2") == 0) return device.avx2;
   if (std::strcmp(isa, "avx512") == 0) return device.avx512;
+  if (std::strcmp(isa, "avx512-bf16") == 0) return device.avx512_bf16;
+  if (std::strcmp(isa, "amx") == 0) return device.amx;
   if (std::strcmp(isa, "neon") == 0) return device.neon;
+  if (std::strcmp(isa, "neon-bf16") == 0) return device.neon_bf16;
   return std::strcmp(isa, "portable") == 0;
 }
 

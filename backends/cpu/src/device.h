@@ -9,11 +9,14 @@
 namespace tsr::cpu {
 
 struct Device {
-  std::string name;     ///< "AMD EPYC 7763"
-  std::string arch;     ///< "x86-64 avx2"
-  bool avx2 = false;    ///< and FMA and F16C, with the system's consent to use the registers
-  bool avx512 = false;  ///< F, BW, VL and DQ, and all of the above
+  std::string name;          ///< "AMD EPYC 7763"
+  std::string arch;          ///< "x86-64 avx2"
+  bool avx2 = false;         ///< and FMA and F16C, with the system's consent to use the registers
+  bool avx512 = false;       ///< F, BW, VL and DQ, and all of the above
+  bool avx512_bf16 = false;  ///< and avx512
+  bool amx = false;          ///< tiles and their bf16 products, and avx512_bf16
   bool neon = false;
+  bool neon_bf16 = false;
   int cores = 1;
   uint64_t memory_bytes = 0;
 };

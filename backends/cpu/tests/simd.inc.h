@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -25,6 +26,10 @@ namespace {
 #include "isa/simd.inc.h"
 #include "isa/scratch.inc.h"
 #include "isa/tile.inc.h"
+#if defined(TSR_PAIRS)
+#include "isa/blocks.inc.h"
+#include "isa/pairs.inc.h"
+#endif
 
 int passed = 0;
 int failed = 0;
@@ -169,7 +174,106 @@ void test_rows() {
   check(specials == 0, "rows: finite data taken for NaN", specials);
 }
 
+void test_transpose() {
+  vf x[TSR_VL];
+  vf sums[TSR_VL];
+  int wrong = 0;
+  for (int i = 0; i < TSR_VL; i++) {
+    for (int j = 0; j < TSR_VL; j++) sums[i][j] = x[i][j] = static_cast<float>(100 * i + j);
+  }
+  transpose(x);
+  for (int i = 0; i < TSR_VL; i++) {
+    for (int j = 0; j < TSR_VL; j++) wrong += x[i][j] != static_cast<float>(100 * j + i);
+  }
+  check(wrong == 0, "transpose: wrong lanes", wrong);
+  const vf each = sum_each(sums);
+  wrong = 0;
+  for (int i = 0; i < TSR_VL; i++)
+    wrong += each[i] != static_cast<float>(TSR_VL * (100 * i) + TSR_VL * (TSR_VL - 1) / 2);
+  check(wrong == 0, "sum_each: wrong sums", wrong);
+  check(max_lanes(sums[1]) == static_cast<float>(100 + TSR_VL - 1), "max_lanes", max_lanes(sums[1]));
+}
+
+/// Rounding of pairs, and their dot product against float64: of numbers whose products and sums fp32 holds.
+void test_pairs() {
+  int wrong = 0;
+  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 4001) {
+    const float x = bits_float(static_cast<uint32_t>(bits));
+    const float y = bits_float(static_cast<uint32_t>(bits * 7 + 99));
+    if (!std::isfinite(x) || !std::isfinite(y) || std::fabs(x) < 1e-37f || std::fabs(y) < 1e-37f) continue;
+    const auto pair = static_cast<uint32_t>(to_pairs(splat(x), splat(y))[TSR_VL - 1]);
+    wrong += (pair & 0xffff) != f32_to_bf16(x) || pair >> 16 != f32_to_bf16(y);
+  }
+  check(wrong == 0, "to_pairs: wrong values", wrong);
+  wrong = 0;
+  for (int n = 0; n < 1000; n++) {
+    const auto number = [&](int k) { return static_cast<float>((n * (37 + k) + 11 * k) % 255 - 127); };
+    const vi a = to_pairs(splat(number(1)), splat(number(2)));
+    const vi b = to_pairs(splat(number(3)), splat(number(4)));
+    wrong += pair_dot(a, b, splat(number(5)))[0] != number(1) * number(3) + number(2) * number(4) + number(5);
+  }
+  check(wrong == 0, "pair_dot: wrong sums", wrong);
+}
+
+#if defined(TSR_PAIRS)
+/// A block of products against float64, with one to three pieces on either side.
+void test_multiply() {
+  constexpr int64_t kPairs = 48;
+  constexpr int64_t kStride = 160;
+  std::vector<uint16_t> left(3 * kPad * kStride);
+  std::vector<uint32_t> right(3 * kPairs * kPanel);
+  std::vector<float> sums(kPad * kPanel);
+  [[maybe_unused]] const ProductScope scope{};
+  for (int pieces = 1; pieces <= 9; pieces++) {
+    const Factors f{left.data(),  kStride,         kPad * kStride,      (pieces - 1) / 3 + 1,
+                    right.data(), kPairs * kPanel, (pieces - 1) % 3 + 1};
+    std::vector<double> a(kPad * 2 * kPairs), b(2 * kPairs * kPanel);
+    const auto split = [](double number, int count, auto&& put) {
+      float rest = static_cast<float>(number);
+      double whole = 0;
+      for (int i = 0; i < count; i++) {
+        const uint16_t piece = f32_to_bf16(rest);
+        put(i, piece);
+        rest -= bf16_to_f32(piece);
+        whole += static_cast<double>(bf16_to_f32(piece));
+      }
+      return whole;
+    };
+    for (int64_t i = 0; i < kPad * 2 * kPairs; i++) {
+      a[static_cast<size_t>(i)] = split(std::sin(0.7 * static_cast<double>(i)), f.left_pieces, [&](int n, uint16_t x) {
+        left[static_cast<size_t>((n * kPad + i / (2 * kPairs)) * kStride + i % (2 * kPairs))] = x;
+      });
+    }
+    for (int64_t i = 0; i < 2 * kPairs * kPanel; i++) {
+      const int64_t k = i / kPanel;
+      b[static_cast<size_t>(i)] = split(std::cos(1.3 * static_cast<double>(i)), f.right_pieces, [&](int n, uint16_t x) {
+        uint32_t& both = right[static_cast<size_t>((n * kPairs + k / 2) * kPanel + i % kPanel)];
+        both = k % 2 == 0 ? (both & 0xffff0000u) | x : (both & 0xffffu) | static_cast<uint32_t>(x) << 16;
+      });
+    }
+    multiply_block(f, 0, kPairs, sums.data());
+    double worst = 0;
+    for (int64_t row = 0; row < kPad; row++) {
+      for (int64_t lane = 0; lane < kPanel; lane++) {
+        double exact = 0;
+        for (int64_t k = 0; k < 2 * kPairs; k++) {
+          exact += a[static_cast<size_t>(row * 2 * kPairs + k)] * b[static_cast<size_t>(k * kPanel + lane)];
+        }
+        const double error = std::fabs(static_cast<double>(sums[static_cast<size_t>(row * kPanel + lane)]) - exact);
+        worst = error > worst ? error : worst;
+      }
+    }
+    check(worst <= 1e-5, "multiply_block: error of a sum of 96 products", worst);
+  }
+}
+#endif
+
 [[gnu::noinline]] int run() {
+  test_transpose();
+  test_pairs();
+#if defined(TSR_PAIRS)
+  test_multiply();
+#endif
   test_exp2();
   test_tanh();
   test_sixteen_bits();

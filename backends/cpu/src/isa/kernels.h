@@ -21,9 +21,10 @@ struct Plan {
 };
 
 struct IsaKernels {
-  const char* isa;  ///< "portable", "avx2", "avx512", "neon"
+  const char* isa;  ///< "portable", "avx2", "avx512", "neon", "amx", ...
   Plan (*plan_prefill)(const Problem& problem, int threads);
   tsr_status (*prefill)(const Problem& problem, const Plan& plan, std::byte* workspace, ThreadPool& pool);
+  /// nullptr in a set that offers prefill alone.
   Plan (*plan_decode)(const Problem& problem, int threads);
   tsr_status (*decode)(const Problem& problem, const Plan& plan, std::byte* workspace, ThreadPool& pool);
 };
@@ -32,5 +33,8 @@ extern const IsaKernels kPortableKernels;
 extern const IsaKernels kAvx2Kernels;
 extern const IsaKernels kAvx512Kernels;
 extern const IsaKernels kNeonKernels;
+extern const IsaKernels kAmxKernels;
+extern const IsaKernels kAvx512Bf16Kernels;
+extern const IsaKernels kNeonBf16Kernels;
 
 }  // namespace tsr::cpu

@@ -5,6 +5,7 @@
 //                      loads and one broadcast must fit the register file
 //   TSR_TARGET_ROWS    rows of a prefill work item: enough to pay for making tiles, few enough for the L2 cache
 //   TSR_ISA_NAME, TSR_ISA_KERNELS
+//   TSR_PAIRS          multiplies pairs of bf16 (prefill alone), with TSR_AMX in tiles
 
 #if defined(__x86_64__)
 // GCC 12 takes the undefined operand of its own AVX-512 intrinsics for a mistake (GCC bug 105593).
@@ -19,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "isa/kernels.h"
 #include "thread_pool.h"
@@ -29,13 +31,27 @@ namespace {
 #include "isa/simd.inc.h"
 #include "isa/scratch.inc.h"
 #include "isa/tile.inc.h"
+#include "isa/blocks.inc.h"
+#include "isa/panel.inc.h"
+#if defined(TSR_PAIRS)
+#include "isa/pairs.inc.h"
+#include "isa/product_pairs.inc.h"
+#else
+#include "isa/product_f32.inc.h"
+#endif
 #include "isa/prefill.inc.h"
+#if !defined(TSR_PAIRS)
 #include "isa/decode_tile.inc.h"
 #include "isa/decode.inc.h"
+#endif
 
 }  // namespace
 
 extern const IsaKernels TSR_ISA_KERNELS;
+#if defined(TSR_PAIRS)
+const IsaKernels TSR_ISA_KERNELS = {TSR_ISA_NAME, plan_prefill, prefill, nullptr, nullptr};
+#else
 const IsaKernels TSR_ISA_KERNELS = {TSR_ISA_NAME, plan_prefill, prefill, plan_decode, decode};
+#endif
 
 }  // namespace tsr::cpu

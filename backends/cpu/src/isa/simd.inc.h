@@ -165,6 +165,38 @@ TSR_SIMD vf sum_each(const vf (&x)[TSR_VL]) {
   return fold_2(fold_4(four[0], four[1]), fold_4(four[2], four[3]));
 }
 
+/// Half of a step of transpose: lanes of `a` and `b` whose number has bit S trade places.
+template <int S, bool kUpper, int... kLanes>
+TSR_SIMD vf swap_lanes(vf a, vf b, std::integer_sequence<int, kLanes...>) {
+  return __builtin_shufflevector(
+      a, b, (kUpper ? (kLanes & S ? TSR_VL + kLanes : kLanes + S) : (kLanes & S ? TSR_VL + kLanes - S : kLanes))...);
+}
+
+template <int S>
+TSR_SIMD void transpose_step(vf (&x)[TSR_VL]) {
+  constexpr std::make_integer_sequence<int, TSR_VL> kLanes{};
+#pragma GCC unroll 16
+  for (int i = 0; i < TSR_VL; i++) {
+    if (i & S) continue;
+    const vf a = x[i];
+    const vf b = x[i + S];
+    x[i] = swap_lanes<S, false>(a, b, kLanes);
+    x[i + S] = swap_lanes<S, true>(a, b, kLanes);
+  }
+}
+
+/// Lane j of x[i] and lane i of x[j] trade places.
+TSR_SIMD void transpose(vf (&x)[TSR_VL]) {
+#if TSR_VL >= 16
+  transpose_step<8>(x);
+#endif
+#if TSR_VL >= 8
+  transpose_step<4>(x);
+#endif
+  transpose_step<2>(x);
+  transpose_step<1>(x);
+}
+
 /// 2^x for x <= 127; below -126 the result is flushed to 0 (-inf too), NaN stays NaN. Relative error <= 1.2e-7:
 /// 2e-9 of the degree-6 minimax polynomial on [-1/2, 1/2] and the rounding of its evaluation
 /// (tests/simd.inc.h walks the range).
@@ -325,5 +357,53 @@ TSR_SIMD float scalar_f16(const uint8_t* p) {
   uint16_t h[TSR_VL] = {};
   __builtin_memcpy(h, p, 2);
   return load_f16(h)[0];
+#endif
+}
+
+// ------------------------------------------------------------------------------------------------- pairs of bf16
+
+/// Two bf16 in each 32-bit lane, rounded to nearest even from `low` and `high`. Subnormal results may become 0.
+TSR_SIMD vi to_pairs(vf low, vf high) {
+#if defined(__AVX512BF16__) && TSR_VL == 16
+  const auto both = (__m512i)_mm512_cvtne2ps_pbh(high, low);  // sixteen of low, then sixteen of high
+  alignas(64) static constexpr uint16_t kOrder[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return (vi)_mm512_permutexvar_epi16(_mm512_load_si512(kOrder), both);
+#else
+  const auto rounded = [](vf x) {
+    const vi is_nan = (bits(x) & splat_int(INT32_MAX)) > splat_int(0x7f800000);
+    const vi number = ~is_nan & bits(x);
+    const vi odd = (number >> 16) & splat_int(1);
+    return (is_nan & splat_int(0x7fc00000)) | (number + splat_int(0x7fff) + odd);
+  };
+  return ((rounded(low) >> 16) & splat_int(0xffff)) | (rounded(high) & splat_int(-65536));
+#endif
+}
+TSR_SIMD vf load_bits(const void* p) {
+  vf x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
+}
+TSR_SIMD void store_bits(void* p, vf x) { __builtin_memcpy(p, &x, sizeof x); }
+/// The bf16 nearest to x, as fp32. Not for NaN; subnormal results may become 0.
+TSR_SIMD vf nearest_bf16(vf x) {
+#if defined(__AVX512BF16__) && TSR_VL == 16
+  return from_bits((vi)_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(x)) << 16);
+#else
+  const vi odd = (bits(x) >> 16) & splat_int(1);
+  return from_bits((bits(x) + splat_int(0x7fff) + odd) & splat_int(-65536));
+#endif
+}
+TSR_SIMD vf low_of(vi pairs) { return from_bits(pairs << 16); }
+TSR_SIMD vf high_of(vi pairs) { return from_bits(pairs & splat_int(-65536)); }
+
+/// c + a.low * b.low + a.high * b.high in fp32. Hardware takes subnormal operands, and gives subnormal results, as 0.
+TSR_SIMD vf pair_dot(vi a, vi b, vf c) {
+#if defined(__AVX512BF16__) && TSR_VL == 16
+  return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && TSR_VL == 4
+  return vbfdotq_f32(c, (bfloat16x8_t)a, (bfloat16x8_t)b);
+#else
+  return fma(high_of(a), high_of(b), fma(low_of(a), low_of(b), c));
 #endif
 }

@@ -1,0 +1,137 @@
+// Prefill's two products in fp32 multiply-adds. K and V become compact fp32 rows, Q a transposed fp32 panel.
+
+constexpr int kBlock = TSR_BLOCK;
+
+/// Dimensions, or keys, that are summed in one chain: in a longer one, products of one sign (or equal ones) drift past the
+/// bound of docs/semantics.md, "Numbers". A multiple of it costs one addition to memory each.
+constexpr int64_t kChain = 64;
+
+/// scores[m][row] = scale * sum over d of keys[m][d] * queries[d][row], for M keys. Scaled here and not in Q: products of
+/// short mantissas (fp16 input) stay exact for longer.
+template <int M>
+TSR_SIMD void score_block(const float* queries, const float* keys, int64_t stride, int64_t dim, float scale,
+                          float* scores) {
+  const vf factor = splat(scale);
+  for (int64_t begin = 0; begin < dim; begin += kChain) {
+    const int64_t end = begin + kChain < dim ? begin + kChain : dim;
+    vf acc[M][TSR_PANEL_VECTORS] = {};
+    for (int64_t d = begin; d < end; d++) {
+      vf q[TSR_PANEL_VECTORS];
+#pragma GCC unroll 8
+      for (int v = 0; v < TSR_PANEL_VECTORS; v++) q[v] = load(queries + d * kPanel + v * TSR_VL);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; m++) {
+        const vf k = splat(keys[m * stride + d]);
+#pragma GCC unroll 8
+        for (int v = 0; v < TSR_PANEL_VECTORS; v++) acc[m][v] = fma(k, q[v], acc[m][v]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++) {
+#pragma GCC unroll 8
+      for (int v = 0; v < TSR_PANEL_VECTORS; v++) {
+        float* at = scores + m * kPanel + v * TSR_VL;
+        store(at, begin == 0 ? acc[m][v] * factor : fma(acc[m][v], factor, load(at)));
+      }
+    }
+  }
+}
+
+/// out[m][row] = out[m][row] * rescale[row] + sum over keys of values[key][m] * weights[key][row], for M dimensions.
+/// Each chain of keys starts from zero, so rounding grows with the chain and not with the whole sequence.
+template <int M>
+TSR_SIMD void value_block(const float* weights, const float* values, int64_t stride, int64_t keys, const vf* rescale,
+                          float* out) {
+  for (int64_t begin = 0; begin < keys; begin += kChain) {
+    const int64_t end = begin + kChain < keys ? begin + kChain : keys;
+    vf acc[M][TSR_PANEL_VECTORS] = {};
+    for (int64_t j = begin; j < end; j++) {
+      vf w[TSR_PANEL_VECTORS];
+#pragma GCC unroll 8
+      for (int v = 0; v < TSR_PANEL_VECTORS; v++) w[v] = load(weights + j * kPanel + v * TSR_VL);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; m++) {
+        const vf x = splat(values[j * stride + m]);
+#pragma GCC unroll 8
+        for (int v = 0; v < TSR_PANEL_VECTORS; v++) acc[m][v] = fma(x, w[v], acc[m][v]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++) {
+#pragma GCC unroll 8
+      for (int v = 0; v < TSR_PANEL_VECTORS; v++) {
+        float* at = out + m * kPanel + v * TSR_VL;
+        store(at, begin == 0 ? fma(load(at), rescale[v], acc[m][v]) : load(at) + acc[m][v]);
+      }
+    }
+  }
+}
+
+[[gnu::noinline]] void panel_scores(const float* queries, const float* keys, int64_t stride, int64_t dim, int64_t count,
+                                    float scale, float* scores) {
+  int64_t j = 0;
+  for (; j + kBlock <= count; j += kBlock) {
+    score_block<kBlock>(queries, keys + j * stride, stride, dim, scale, scores + j * kPanel);
+  }
+  for (; j < count; j++) score_block<1>(queries, keys + j * stride, stride, dim, scale, scores + j * kPanel);
+}
+
+[[gnu::noinline]] void panel_values(const float* weights, const float* values, int64_t stride, int64_t keys,
+                                    int64_t dim, const vf* rescale, float* out) {
+  int64_t d = 0;
+  for (; d + kBlock <= dim; d += kBlock) {
+    value_block<kBlock>(weights, values + d, stride, keys, rescale, out + d * kPanel);
+  }
+  for (; d < dim; d++) value_block<1>(weights, values + d, stride, keys, rescale, out + d * kPanel);
+}
+
+/// What a thread multiplies.
+struct Operands {
+  float* queries;  ///< [panels][padded(dim)][kPanel]
+  float* keys;     ///< [tile keys][tile_stride(dim)]
+  float* values;   ///< [tile keys][tile_stride(value_dim)]
+};
+
+TSR_SIMD Operands carve_operands(const Problem& p, int64_t panels, int64_t tile_keys, Carver& carve) {
+  Operands o;
+  o.queries = carve.take<float>(panels * padded(p.dim) * kPanel);
+  o.keys = carve.take<float>(tile_keys * tile_stride(p.dim));
+  o.values = carve.take<float>(tile_keys * tile_stride(p.value_dim));
+  return o;
+}
+
+/// TSR_VL rows of queries, `stride` apart and zero up to padded(dim), become lanes from `lane` on of panel n.
+inline void put_queries(const Problem& p, const float* rows, int64_t stride, int64_t n, int lane, const Operands& o) {
+  for (int64_t d = 0; d < padded(p.dim); d += TSR_VL) {
+    vf x[TSR_VL];
+    for (int i = 0; i < TSR_VL; i++) x[i] = load(rows + i * stride + d);
+    transpose(x);
+    for (int i = 0; i < TSR_VL; i++) store(o.queries + (n * padded(p.dim) + d + i) * kPanel + lane, x[i]);
+  }
+}
+
+inline void load_keys(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span keys, Operands& o) {
+  load_tile(p, p.k, s, b, kv_head, keys, p.dim, p.k_scale, o.keys, tile_stride(p.dim));
+}
+
+/// Returns true if the product must leave hidden keys out.
+inline bool load_values(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span keys, Operands& o) {
+  return load_tile(p, p.v, s, b, kv_head, keys, p.value_dim, p.v_scale, o.values, tile_stride(p.value_dim));
+}
+
+/// scores[key][lane] of panel n and `keys`, the first of which is key `first` of the tile, times score_factor.
+inline void product_scores(const Problem& p, const Sequence&, int64_t, int64_t, const Panel&, int64_t n, Span keys,
+                           int64_t first, const Operands& o, float* scores) {
+  panel_scores(o.queries + n * padded(p.dim) * kPanel, o.keys + first * tile_stride(p.dim), tile_stride(p.dim), p.dim,
+               keys.size(), score_factor(p), scores);
+}
+
+/// out[dim][lane] = out[dim][lane] * rescale[lane] + sum over these keys of weights[key][lane] * V[key][dim].
+inline void product_values(const Problem& p, int64_t first, int64_t count, const float* weights, const vf* rescale,
+                           const Operands& o, float* out) {
+  const int64_t stride = tile_stride(p.value_dim);
+  panel_values(weights, o.values + first * stride, stride, count, p.value_dim, rescale, out);
+}
+
+/// Around all products of a work item: nothing to prepare.
+struct ProductScope {};
