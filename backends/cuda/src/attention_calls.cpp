@@ -63,9 +63,9 @@ Verdict launch(tsr_context& context, const tsr_stream& on, const Ready& ready, v
 
 std::string notes_of(const tsr_context& context, const Problem& problem, const Kernel& kernel) {
   std::string notes = context.code.ptx ? text("PTX of compute_", context.code.arch, ", compiled by the driver for sm_",
-                                              context.limits.arch)
-                                       : text("sm_", context.code.arch, " code on sm_", context.limits.arch);
-  if (context.limits.arch != 90) notes += "; never run on this hardware: only sm_90 was";
+                                              context.device.arch)
+                                       : text("sm_", context.code.arch, " code on sm_", context.device.arch);
+  if (context.device.arch != 90) notes += "; never run on this hardware: only sm_90 was";
   for (const tsr::View* view : {&problem.k, &problem.v}) {
     if (view->dtype == problem.q.dtype) continue;
     notes += text("; ", view == &problem.k ? "k (" : "v (", dtype_name(view->dtype), ") is converted as it is read");

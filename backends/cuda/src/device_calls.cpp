@@ -73,11 +73,12 @@ tsr_status context_create(const tsr_context_desc* desc, tsr_context** context) {
               text("device ", d.device, ": ", made->device.reason, ". What to do: ", made->device.fix)};
     }
     TSR_TRY(Gpu::open(d.device, made->device.name.c_str(), &made->gpu));
-    made->limits.arch = made->device.arch;
+    // Of the code that runs, not of the device: PTX of compute_80 has none of sm_90's instructions, wherever it runs.
+    made->code = this_build().code_for(made->device.arch);
+    made->limits.arch = made->code.arch;
     made->limits.multiprocessors = made->device.multiprocessors;
     made->limits.shared_per_block = made->device.shared_per_block;
     made->limits.shared_per_multiprocessor = made->device.shared_per_multiprocessor;
-    made->code = this_build().code_for(made->device.arch);
     made->rows = make_catalogue(made->limits);
 
     const Current current(*made->gpu);
