@@ -1,22 +1,24 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeEach, describe, expect, test } from "vitest";
 import { root } from "../src/pack.js";
 
 const binaries = [
   { file: "backends/cpu/lib/libtessera-cpu.so", symbols: ["tsr_backend_entry"] },
+  { file: "backends/cuda/lib/libtessera-cuda.so", symbols: ["tsr_backend_entry"], optional: "needs nvcc to be built" },
   {
     file: "packages/core/native/build/Release/tessera.node",
     symbols: ["napi_register_module_v1", "node_api_module_get_api_version_v1"],
   },
 ];
 
-describe.each(binaries)("$file", ({ file, symbols }) => {
+describe.each(binaries)("$file", ({ file, symbols, optional }) => {
   const path = join(root, file);
   const read = (program: string, ...args: string[]) => execFileSync(program, [...args, path], { encoding: "utf8" });
 
   beforeEach((context) => {
+    if (optional && !existsSync(path)) context.skip(`${file} isn't there, which ${optional}`);
     if (process.platform !== "linux") context.skip("looks at ELF files, so only on Linux");
     if (spawnSync("readelf", ["--version"]).status !== 0) context.skip("needs binutils (readelf, nm)");
   });
