@@ -10,7 +10,10 @@ namespace {
 constexpr int kBlocksPerMultiprocessor = 2;
 constexpr int kLeastSplitKeys = 256;
 
-int padded_dim(const Attention& a) { return a.dim <= 64 ? 64 : a.dim <= 128 ? 128 : 256; }
+int padded_dim(const Attention& a) {
+  const int dim = a.dim > a.value_dim ? a.dim : a.value_dim;
+  return dim <= 64 ? 64 : dim <= 128 ? 128 : 256;
+}
 
 int tile_rows(const Attention& a) {
   if (a.max_queries * a.group <= 16) return 16;

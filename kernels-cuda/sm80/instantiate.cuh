@@ -30,10 +30,10 @@ constexpr Instance instance() {
 // T, D, Dv, rows, keys, warps, stages, options. docs/kernels/cuda.md has what was measured.
 template <class T>
 constexpr Instance kPlain[] = {
-    instance<Shape<T, 64, 64, 128, 64, 4, 2, false>>(),   instance<Shape<T, 96, 96, 128, 64, 4, 2, false>>(),
+    instance<Shape<T, 64, 64, 128, 128, 4, 2, false>>(),  instance<Shape<T, 96, 96, 128, 64, 4, 2, false>>(),
     instance<Shape<T, 128, 128, 128, 64, 4, 2, false>>(), instance<Shape<T, 128, 128, 128, 32, 4, 2, false>>(),
     instance<Shape<T, 192, 128, 128, 64, 8, 1, false>>(), instance<Shape<T, 192, 192, 128, 64, 8, 2, false>>(),
-    instance<Shape<T, 192, 192, 64, 64, 4, 1, false>>(),  instance<Shape<T, 256, 256, 128, 64, 8, 2, false>>(),
+    instance<Shape<T, 192, 192, 64, 64, 4, 1, false>>(),  instance<Shape<T, 256, 256, 128, 64, 8, 1, false>>(),
     instance<Shape<T, 256, 256, 64, 32, 4, 2, false>>(),
 };
 template <class T>

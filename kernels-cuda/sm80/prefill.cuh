@@ -3,8 +3,8 @@
 // A block has kRows query rows of one head, kRows / kWarps (16 or 32) a warp, and walks the key tiles that they see from the
 // last to the first: with causality the partial tiles come first.
 //   S = Q K^T     A: Q by ldmatrix, B: K by ldmatrix; each K fragment serves all 16-row blocks of the warp
-//   softmax       in registers, base 2, scale folded into one FMA; a row's elements are in the 4 lanes of a quad. The maximum
-//                 moves on only if it grew by more than 2^8, so that O is rarely rescaled (weights stay below 2^8)
+//   softmax       in registers, base 2, scale folded into one FMA; a row's elements are in the 4 lanes of a quad. O is
+//                 rescaled only in steps in which a maximum of the warp grew
 //   O += P V      A: P straight from the registers of S, rounded to T; B: V by ldmatrix.trans
 // Shared memory: Q [kRows][kDim], then kStages x (K [kKeys][kDim], V [kKeys][kValueDim]), swizzled as in tile.cuh; then
 // the range of keys that each row and each warp sees and the addresses of keys and values, which registers needn't keep.
@@ -39,9 +39,6 @@ struct Shape {
   static constexpr int kSharedBytes = kBasesAt + 16;
 };
 
-/// The maximum may lag behind by this much (base 2): weights stay below 2^8, far from fp16's limit.
-constexpr float kLag = 8.0f;
-
 template <class Shape>
 struct Walk {
   static constexpr int kBlocks = Shape::kBlocks;
@@ -51,38 +48,61 @@ struct Walk {
   float sum[kBlocks][2];      ///< of this lane's keys
 };
 
-/// S = Q K^T of one tile.
 template <class Shape>
-__device__ __forceinline__ void multiply_qk(Walk<Shape>& w, uint32_t q_tile, uint32_t k_tile) {
-  using Tile = Rows<Shape::kDim>;
-  const LaneA lane_a;
-  const LaneB lane_b;
-  const int twist_a = lane_a.chunk ^ Tile::twist(lane_a.row), twist_b = lane_b.chunk ^ Tile::twist(lane_b.row);
-  q_tile += lane_a.row * Tile::kBytes;
-  k_tile += lane_b.row * Tile::kBytes;
+__device__ __forceinline__ void clear(float (&score)[Shape::kBlocks][Shape::kKeys / 8][4]) {
 #pragma unroll
   for (int m = 0; m < Shape::kBlocks; ++m) {
 #pragma unroll
     for (int n = 0; n < Shape::kKeys / 8; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) w.score[m][n][e] = 0;
+      for (int e = 0; e < 4; ++e) score[m][n][e] = 0;
     }
   }
+}
+
+/// S = Q K^T of one tile. The tensor cores cut sums off where a rounding would be exact on average, so that long sums of one
+/// sign drift: 128 dims at most go into one, and two are added as fp32.
+template <class Shape>
+__device__ __forceinline__ void multiply_qk(Walk<Shape>& w, uint32_t q_tile, uint32_t k_tile) {
+  using Tile = Rows<Shape::kDim>;
+  constexpr int kSteps = Shape::kDim / 16, kPart = Shape::kDim > 128 ? kSteps / 2 : kSteps;
+  const LaneA lane_a;
+  const LaneB lane_b;
+  const int twist_a = lane_a.chunk ^ Tile::twist(lane_a.row), twist_b = lane_b.chunk ^ Tile::twist(lane_b.row);
+  q_tile += lane_a.row * Tile::kBytes;
+  k_tile += lane_b.row * Tile::kBytes;
+  const auto add = [&](auto& score, int first) {
 #pragma unroll
-  for (int d = 0; d < Shape::kDim / 16; ++d) {
-    uint32_t a[Shape::kBlocks][4];
-#pragma unroll
-    for (int m = 0; m < Shape::kBlocks; ++m) {
-      load_matrix_x4(a[m], q_tile + m * 16 * Tile::kBytes + ((2 * d ^ twist_a) << 4));
-    }
-#pragma unroll
-    for (int n = 0; n < Shape::kKeys / 16; ++n) {
-      uint32_t b[4];
-      load_matrix_x4(b, k_tile + n * 16 * Tile::kBytes + ((2 * d ^ twist_b) << 4));
+    for (int d = first; d < first + kPart; ++d) {
+      uint32_t a[Shape::kBlocks][4];
 #pragma unroll
       for (int m = 0; m < Shape::kBlocks; ++m) {
-        mma_16816<typename Shape::Element>(w.score[m][2 * n], a[m], b[0], b[1]);
-        mma_16816<typename Shape::Element>(w.score[m][2 * n + 1], a[m], b[2], b[3]);
+        load_matrix_x4(a[m], q_tile + m * 16 * Tile::kBytes + ((2 * d ^ twist_a) << 4));
+      }
+#pragma unroll
+      for (int n = 0; n < Shape::kKeys / 16; ++n) {
+        uint32_t b[4];
+        load_matrix_x4(b, k_tile + n * 16 * Tile::kBytes + ((2 * d ^ twist_b) << 4));
+#pragma unroll
+        for (int m = 0; m < Shape::kBlocks; ++m) {
+          mma_16816<typename Shape::Element>(score[m][2 * n], a[m], b[0], b[1]);
+          mma_16816<typename Shape::Element>(score[m][2 * n + 1], a[m], b[2], b[3]);
+        }
+      }
+    }
+  };
+  clear<Shape>(w.score);
+  add(w.score, 0);
+  if constexpr (kPart < kSteps) {
+    float rest[Shape::kBlocks][Shape::kKeys / 8][4];
+    clear<Shape>(rest);
+    add(rest, kPart);
+#pragma unroll
+    for (int m = 0; m < Shape::kBlocks; ++m) {
+#pragma unroll
+      for (int n = 0; n < Shape::kKeys / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) w.score[m][n][e] += rest[m][n][e];
       }
     }
   }
@@ -143,8 +163,7 @@ __device__ __forceinline__ void softmax(Walk<Shape>& w, float factor) {
         top = fmaxf(top, fmaxf(w.score[m][n][2 * half], w.score[m][n][2 * half + 1]));
       }
       next[m][half] = fmaxf(w.maximum[m][half], max_of_quad(top));
-      // Always from -inf.
-      moves = moves || (next[m][half] - w.maximum[m][half]) * factor > kLag;
+      moves = moves || next[m][half] > w.maximum[m][half];
     }
   }
   if (__any_sync(~0u, moves)) {
