@@ -236,6 +236,8 @@ void Gpu::collect_pinned() {
     const std::lock_guard<std::mutex> lock(pinned_mutex_);
     all.swap(pinned_);
   }
+  if (all.empty()) return;
+  const Relaxed relaxed;
   for (void* data : all) {
     if (cudaFreeHost(data) != cudaSuccess) cudaGetLastError();
   }

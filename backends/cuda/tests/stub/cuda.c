@@ -1,7 +1,7 @@
 /* A libcuda.so.1 with no GPU behind it, that answers the probe's questions as the environment says:
  *   STUB_VERSION   what cuDriverGetVersion gives (13000)         STUB_INIT      what cuInit returns (0)
- *   STUB_DEVICES   compute capabilities: "90,75" (none)          STUB_RETAIN    what cuDevicePrimaryCtxRetain returns (0)
- * It has no context to give: what asks for more than a probe fails. */
+ *   STUB_DEVICES   compute capabilities: "90,75" (none)          STUB_RETAIN    what cuDevicePrimaryCtxRetain returns (801)
+ * Behind a context, if STUB_RETAIN is 0, there is nothing: only the emulated runtime (tests/emulated) works with it. */
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,16 +90,26 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
   }
   return CUDA_SUCCESS;
 }
+/* Whose context is current: a stack of each thread, as the driver has it. */
+static __thread CUcontext stack[16];
+static __thread int depth;
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  (void)device;
-  *context = NULL;
+  static char contexts[16];
+  *context = (CUcontext)&contexts[device];
   return (CUresult)number("STUB_RETAIN", CUDA_ERROR_NOT_SUPPORTED);
 }
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
-  (void)context;
-  return CUDA_ERROR_INVALID_CONTEXT;
+  if (depth == 16) return CUDA_ERROR_INVALID_VALUE;
+  stack[depth++] = context;
+  return CUDA_SUCCESS;
 }
 CUresult cuCtxPopCurrent_v2(CUcontext* context) {
-  (void)context;
-  return CUDA_ERROR_INVALID_CONTEXT;
+  if (depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = stack[--depth];
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = depth ? stack[depth - 1] : NULL;
+  return CUDA_SUCCESS;
 }
