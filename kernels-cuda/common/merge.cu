@@ -8,6 +8,7 @@ namespace tsr::cuda {
 namespace {
 
 constexpr int kWarps = 4;
+constexpr int kPiece = 256;  // head dims at a time
 
 __global__ void __launch_bounds__(kWarps * 32) merge(const __grid_constant__ Merge p) {
   const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -21,27 +22,33 @@ __global__ void __launch_bounds__(kWarps * 32) merge(const __grid_constant__ Mer
     const float lse = lse_of(i);
     if (lse > largest || isnan(lse)) largest = lse;  // and a NaN is never beaten: it shows
   }
-  float sum = 0, out[8] = {};
-  for (int i = 0; i < p.count; ++i) {
-    const float lse = lse_of(i);
-    if (lse == TSR_NEG_INF && !isnan(largest)) continue;
-    const float weight = expf(lse - largest);
-    sum += weight;
-    const char* const from = p.outs[i].at(b, row, head);
+  const bool empty = largest == TSR_NEG_INF;
+  float sum = 0;
+  for (int i = 0; i < p.count; ++i) sum += lse_of(i) == TSR_NEG_INF ? 0.0f : expf(lse_of(i) - largest);
+  char* const to = p.out.at(b, row, head);
+  // In pieces; each is read from every part before it is written, which may be in place.
+  for (int first = 0; first < p.value_dim; first += kPiece) {
+    float out[kPiece / 32] = {};
+    for (int i = 0; i < p.count; ++i) {
+      const float lse = lse_of(i);
+      const float weight = lse == TSR_NEG_INF ? 0.0f : expf(lse - largest);
+      if (weight == 0) continue;
+      const char* const from = p.outs[i].at(b, row, head);
 #pragma unroll
-    for (int c = 0; c < 8; ++c) {
-      const int d = c * 32 + lane;
-      if (d < p.value_dim && weight != 0) out[c] += weight * load_1(p.outs[i].type, from, d);
+      for (int c = 0; c < kPiece / 32; ++c) {
+        const int d = first + c * 32 + lane;
+        if (d < p.value_dim) out[c] += weight * load_1(p.outs[i].type, from, d);
+      }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int c = 0; c < kPiece / 32; ++c) {
+      const int d = first + c * 32 + lane;
+      if (d < p.value_dim) store_1(p.out.type, to, d, empty ? 0.0f : out[c] / sum);
     }
   }
-  const bool empty = largest == TSR_NEG_INF;
-  char* const to = p.out.at(b, row, head);
-  __syncwarp();  // every lane has read every part, which may be where the result goes
-#pragma unroll
-  for (int c = 0; c < 8; ++c) {
-    const int d = c * 32 + lane;
-    if (d < p.value_dim) store_1(p.out.type, to, d, empty ? 0.0f : out[c] / sum);
-  }
+  // The lse may be that of a part, which every lane has read by now.
+  __syncwarp();
   if (lane == 0 && p.lse.given()) {
     store_u32(p.lse.at(b, row, head), __float_as_uint(empty ? TSR_NEG_INF : largest + logf(sum)));
   }
