@@ -1,6 +1,7 @@
 // Defects that the conformance table must see. Each is one textual change to the CPU back end's sources: `find` occurs
 // exactly once in `file` (a mutation that no longer matches is an error: mend it when the source moves on), `breaks` says
-// what is then wrong, `cases` which part of the table is tried first. `often: true`: also part of `npm test`.
+// what is then wrong, `cases` which part of the table is tried first. `often: true`: also part of `npm test`. `set`: only
+// shows in kernels of that instruction set, so it is tried where the processor has it.
 const visibility = "backends/common/include/tessera/common/visibility.h";
 const problem = "backends/common/include/tessera/common/problem.h";
 const check = "backends/common/src/check_attention.cpp";
@@ -10,6 +11,11 @@ const merge = "backends/cpu/src/merge.cpp";
 const catalogue = "backends/cpu/src/catalogue.cpp";
 const prefill = "backends/cpu/src/isa/prefill.inc.h";
 const decode = "backends/cpu/src/isa/decode.inc.h";
+const decodeTile = "backends/cpu/src/isa/decode_tile.inc.h";
+const panel = "backends/cpu/src/isa/panel.inc.h";
+const productF32 = "backends/cpu/src/isa/product_f32.inc.h";
+const pairs = "backends/cpu/src/isa/pairs.inc.h";
+const productPairs = "backends/cpu/src/isa/product_pairs.inc.h";
 const tile = "backends/cpu/src/isa/tile.inc.h";
 const simd = "backends/cpu/src/isa/simd.inc.h";
 
@@ -98,7 +104,7 @@ export const mutations = [
   {
     name: "prefill-no-rescale",
     breaks: "earlier tiles keep the weight of an older maximum",
-    file: prefill,
+    file: productF32,
     find: "fma(load(at), rescale[v], acc[m][v])",
     replace: "load(at) + acc[m][v]",
     cases: "^length/",
@@ -108,22 +114,22 @@ export const mutations = [
     name: "prefill-stale-output",
     breaks: "accumulators start with what the workspace held",
     file: prefill,
-    find: "  __builtin_memset(scratch.out, 0, static_cast<size_t>(panels * p.value_dim * kPanel) * sizeof(float));\n",
+    find: "  __builtin_memset(scratch.out, 0, static_cast<size_t>(panels * padded(p.value_dim) * kPanel) * sizeof(float));\n",
     replace: "",
     cases: "^heads/",
   },
   {
     name: "prefill-nan-leak",
     breaks: "0 x NaN: a V row leaks into queries that don't see it",
-    file: prefill,
-    find: "if (!hidden[j * kPanel + lane]) sum +=",
-    replace: "sum +=",
+    file: panel,
+    find: "if (!hidden[j * kPanel + lane]) out[",
+    replace: "out[",
     cases: "^poison/",
   },
   {
     name: "prefill-alibi-sign",
     breaks: "ALiBi favours distant keys",
-    file: prefill,
+    file: panel,
     find: "store(at, load(at) - load(panel.slope",
     replace: "store(at, load(at) + load(panel.slope",
     cases: "^alibi/",
@@ -131,7 +137,7 @@ export const mutations = [
   {
     name: "prefill-alibi-one-side",
     breaks: "ALiBi's distance is signed",
-    file: prefill,
+    file: panel,
     find: "(difference > 0 ? difference : -difference)",
     replace: "difference",
     cases: "^alibi/",
@@ -139,7 +145,7 @@ export const mutations = [
   {
     name: "prefill-mask-truth",
     breaks: "only the byte 1 is true in a mask",
-    file: prefill,
+    file: panel,
     find: "if (visible[j] == 0) column",
     replace: "if (visible[j] != 1) column",
     cases: "^mask/",
@@ -147,12 +153,114 @@ export const mutations = [
   {
     name: "prefill-bias-head",
     breaks: "a bias is always that of head 0",
-    file: prefill,
+    file: panel,
     find: `        convert_row(view.dtype,
                     element(view, b * view.batch_stride + head * view.head_stride +`,
     replace: `        convert_row(view.dtype,
                     element(view, b * view.batch_stride + 0 * head +`,
     cases: "^bias/",
+  },
+  {
+    name: "prefill-query-lanes",
+    breaks: "the last row of a panel that isn't full is never written",
+    file: prefill,
+    find: "panel.rows = static_cast<int>(rows - first < kPanel ? rows - first : kPanel);",
+    replace: "panel.rows = static_cast<int>(rows - first < kPanel ? rows - first - 1 : kPanel);",
+    cases: "^heads/",
+  },
+  {
+    name: "transpose-step",
+    breaks: "a step of the transposition is left out",
+    file: simd,
+    find: "  transpose_step<2>(x);\n",
+    replace: "",
+    cases: "^heads/",
+  },
+  {
+    name: "pairs-lost-product",
+    breaks: "the smallest products of pieces are left out",
+    file: pairs,
+    find: "for (int order = kMostPieces - 1; order >= 0; order--) {",
+    replace: "for (int order = kMostPieces - 2; order >= 0; order--) {",
+    cases: "^(dim|heads)/",
+    set: "avx512bf16",
+  },
+  {
+    name: "pairs-order",
+    breaks: "the two keys of a pair of weights trade places",
+    file: simd,
+    find: "_mm512_cvtne2ps_pbh(high, low)",
+    replace: "_mm512_cvtne2ps_pbh(low, high)",
+    cases: "^heads/",
+    set: "avx512bf16",
+  },
+  {
+    name: "pairs-weights-outside",
+    breaks: "weights of keys that the panel doesn't see are what the buffer held",
+    file: productPairs,
+    find: "j < first || j >= first + count ? splat(0) :",
+    replace: "j < first ? splat(0) :",
+    cases: "^causal/",
+    set: "avx512bf16",
+  },
+  {
+    name: "pairs-stale-values",
+    breaks: "keys past the end of a tile keep V rows of an earlier one, which may be NaN",
+    file: productPairs,
+    find: "__builtin_memset(o.rows + (piece * kRows + i) * dim, 0, static_cast<size_t>(dim) * 2);",
+    replace: "",
+    cases: "^(length|poison)/",
+    set: "avx512bf16",
+  },
+  {
+    name: "pairs-nan-leak",
+    breaks: "0 x NaN: a V row leaks into queries that don't see it",
+    file: productPairs,
+    find: "return exponent_bits(pieces == 1 ? 128 : 127);",
+    replace: "return INT32_MAX;",
+    cases: "^poison/",
+    set: "avx512bf16",
+  },
+  {
+    name: "pairs-padding",
+    breaks: "a row of bf16 keeps what its place held past the head dim",
+    file: productPairs,
+    find: "    __builtin_memset(to + dim, 0, static_cast<size_t>(padded(dim) - dim) * 2);\n",
+    replace: "",
+    cases: "bf16",
+    set: "avx512bf16",
+  },
+  {
+    name: "decode-sum-lanes",
+    breaks: "sums across lanes that are made together land in each other's places",
+    file: simd,
+    find: "return fold_2(fold_4(four[0], four[1]), fold_4(four[2], four[3]));",
+    replace: "return fold_2(fold_4(four[0], four[2]), fold_4(four[1], four[3]));",
+    cases: "^(heads|length)/",
+  },
+  {
+    name: "decode-second-head",
+    breaks: "an item's further KV heads read the values of its first",
+    file: decode,
+    find: "row_bytes(p.v.dtype, h * p.v.head_stride)",
+    replace: "row_bytes(p.v.dtype, item.heads.begin * p.v.head_stride)",
+    cases: "^heads/",
+  },
+  {
+    name: "decode-partial-head",
+    breaks: "partial results of an item's further heads overwrite those of its first",
+    file: decode,
+    find: "float* partial = partials + n / rows * head_stride + row * partial_stride(p);",
+    replace: "float* partial = partials + row * partial_stride(p);",
+    cases: "^splits/",
+  },
+  {
+    name: "decode-odd-dims",
+    breaks: "the last elements of a head dim that isn't a multiple of the vector don't count in scores",
+    file: decodeTile,
+    find: "convert_row(T, row[k] + row_bytes(T, whole), dim - whole, 1.0f, rest);",
+    replace: "",
+    cases: "^dim/",
   },
   {
     name: "decode-no-rescale",

@@ -5,7 +5,7 @@
 //   node tests/mutation/run.mjs --all      all of them
 //   node tests/mutation/run.mjs NAME …     some of them        --list   their names        --keep   leave the copy there
 import { spawn } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { dirname, join, relative, sep } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -31,8 +31,21 @@ const chosen = mutations.filter(({ name, often }) =>
 
 const copy = mkdtempSync(join(tmpdir(), "tessera-mutation-"));
 const compiler = process.env.CXX ?? "c++";
-const isas = { x64: ["portable", "avx2"], arm64: ["portable", "neon"] }[process.arch] ?? ["portable"];
-const isaFlags = { portable: [], avx2: ["-mavx2", "-mfma", "-mf16c"], neon: [] };
+const avx512 = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c"];
+const isaFlags = {
+  portable: [],
+  avx2: ["-mavx2", "-mfma", "-mf16c"],
+  neon: [],
+  avx512bf16: [...avx512, "-mavx512bf16"],
+};
+// Sets that only some processors have are built where a chosen mutation needs them.
+const flagOfSet = { avx512bf16: "avx512_bf16" };
+const cpuFlags = existsSync("/proc/cpuinfo") ? readFileSync("/proc/cpuinfo", "utf8").split(/\s+/) : [];
+const lacking = ({ set }) => set !== undefined && !cpuFlags.includes(flagOfSet[set]);
+const isas = [
+  ...({ x64: ["portable", "avx2"], arm64: ["portable", "neon"] }[process.arch] ?? ["portable"]),
+  ...new Set(chosen.filter((mutation) => mutation.set && !lacking(mutation)).map(({ set }) => set)),
+];
 // A conforming table takes seconds; a loop that a defect made endless is found out, too.
 const patience = 300_000;
 
@@ -200,6 +213,11 @@ try {
       `control: ${result.color === "green" ? "green" : `${result.color}, must be green. ${result.why}`} (built in ${built} s)`,
     );
     for (const mutation of chosen.filter((one) => !stale.includes(one))) {
+      if (lacking(mutation)) {
+        counts.skipped++;
+        console.log(`skipped ${mutation.name}: needs a processor with ${flagOfSet[mutation.set]}`);
+        continue;
+      }
       const begin = Date.now();
       const { verdict, why } = await tryMutation(mutation, all, { folder, uses });
       const seconds = ((Date.now() - begin) / 1000).toFixed(0);

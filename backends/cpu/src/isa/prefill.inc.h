@@ -20,6 +20,10 @@ struct PrefillScratch {
   PanelState* states;
 };
 
+/// Rows of a work item are halved while there are fewer items than this, but not below kFewestRows.
+constexpr int64_t kEnoughItems = 64;
+constexpr int64_t kFewestRows = 96;
+
 struct PrefillTiling {
   int64_t queries;  ///< of a work item
   int64_t panels;
@@ -28,7 +32,10 @@ struct PrefillTiling {
 };
 
 TSR_SIMD PrefillTiling prefill_tiling(const Problem& p, int64_t max_queries) {
-  int64_t queries = kTargetRows / (p.group > 0 ? p.group : 1);
+  int64_t rows = kTargetRows;
+  const auto items = [&] { return p.batch * p.kv_heads * ((max_queries * p.group + rows - 1) / rows); };
+  while (rows / 2 >= kFewestRows && items() < kEnoughItems) rows /= 2;
+  int64_t queries = rows / (p.group > 0 ? p.group : 1);
   if (queries < 1) queries = 1;
   if (queries > max_queries) queries = max_queries > 0 ? max_queries : 1;
   const int64_t keys = padded(p.max_keys > 0 ? p.max_keys : 1);
@@ -193,14 +200,14 @@ tsr_status prefill(const Problem& p, const Plan&, std::byte* workspace, ThreadPo
   PrefillTiling tiling = prefill_tiling(p, p.max_queries);
   const int64_t per_thread = prefill_scratch(p, tiling, nullptr, nullptr);
   tiling.tiles = (longest_sequence(p) + tiling.queries - 1) / tiling.queries;
-  const int64_t heads = p.batch * p.kv_heads;
-  pool.run(heads * tiling.tiles, [&](int64_t item, int worker) {
+  pool.run(p.batch * p.kv_heads * tiling.tiles, [&](int64_t item, int worker) {
     if (cancelled(p)) return;
     PrefillScratch scratch;
     prefill_scratch(p, tiling, workspace + worker * per_thread, &scratch);
-    // Last tiles first: under causality they are the longest.
-    const int64_t tile = tiling.tiles - 1 - item / heads;
-    const int64_t head = item % heads;
+    // Head by head, so that its keys and values stay in the cache; last tiles first: under causality they are the longest,
+    // and the shortest of the last head are done when threads run out of work.
+    const int64_t tile = tiling.tiles - 1 - item % tiling.tiles;
+    const int64_t head = item / tiling.tiles;
     prefill_item(p, head / p.kv_heads, head % p.kv_heads, tile, tiling, scratch);
   });
   return cancelled(p) ? TSR_ABORTED : TSR_OK;
