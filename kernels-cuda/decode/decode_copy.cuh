@@ -1,4 +1,4 @@
-// Copies tiles of K and V rows into shared memory, a warp for itself. Keys at or past the end, whose rows may hold anything,
+// Copies tiles of K and V rows into shared memory: a warp for itself, or two warps that share a ring together. Keys at or past the end, whose rows may hold anything,
 // are zeros there and aren't read.
 #pragma once
 
@@ -7,56 +7,44 @@
 
 namespace tsr::cuda::decode {
 
-/// K or V of one head (or two that adjoin), seen from key 0 of the sequence or from page 0.
-struct Side {
-  const char* base;
-  int64_t row;
-  int64_t page;
-};
-
-/// Where a lane's key is: lane l has key l of the tile.
-struct Place {
-  int page;
-  int slot;
-};
-
-/// One copy of all key rows' units [kFirst, kFirst + kUnits): lanes go along the row for the largest power of two that fits,
-/// and over rows; what is left of the row follows.
-template <class L, int kUnitBytes, int kUnits, int kFirst, class From>
-__device__ __forceinline__ void copy_units(uint32_t to, const From& from, int count, int lane) {
+/// Copies units [kFirst, kFirst + kUnits) of all rows of a tile: lanes go along the row for the largest power of two that
+/// fits, and over rows; what is left of the row follows. `rows` gives a lane its first row and then steps.
+template <class L, int kUnitBytes, int kUnits, int kFirst, bool kWhole, class Rows>
+__device__ __forceinline__ void copy_units(uint32_t to, const Rows& rows, int count, int lane) {
   constexpr int kAlong = kUnits >= 32   ? 32
                          : kUnits >= 16 ? 16
                          : kUnits >= 8  ? 8
                          : kUnits >= 4  ? 4
                          : kUnits >= 2  ? 2
                                         : 1;
-  constexpr int kRowsAtOnce = 32 / kAlong;
-  const int byte = (kFirst + lane % kAlong) * kUnitBytes;
+  constexpr int kRowsAtOnce = 32 * L::kTeam / kAlong;
+  const int row = lane / kAlong, byte = (kFirst + lane % kAlong) * kUnitBytes;
+  const uint32_t target = to + row * L::kStride + byte;
+  const char* source = rows.first(row) + byte;
 #pragma unroll
-  for (int first = 0; first < L::kKeys; first += kRowsAtOnce) {
-    const int row = first + lane / kAlong;
-    const char* const source = from(row) + byte;
-    if (kRowsAtOnce <= L::kKeys || row < L::kKeys) {
-      copy_async<kUnitBytes>(to + row * L::kStride + byte, source, row < count);
+  for (int first = 0; first < kTileKeys; first += kRowsAtOnce) {
+    if (first > 0) source = rows.next(source, row + first, byte, kRowsAtOnce);
+    if (kRowsAtOnce <= kTileKeys || row < kTileKeys) {
+      copy_async<kUnitBytes>(target + first * L::kStride, source, kWhole || row + first < count);
     }
   }
   if constexpr (kUnits > kAlong) {
-    copy_units<L, kUnitBytes, kUnits - kAlong, kFirst + kAlong>(to, from, count, lane);
+    copy_units<L, kUnitBytes, kUnits - kAlong, kFirst + kAlong, kWhole>(to, rows, count, lane);
   }
 }
 
 /// The same for a width and unit known at run time.
-template <class L, class From>
-__device__ __forceinline__ void copy_any(uint32_t to, const From& from, int count, int lane, int width, int unit) {
+template <class L, class Rows>
+__device__ __forceinline__ void copy_any(uint32_t to, const Rows& rows, int count, int lane, int width, int unit) {
   int first_unit = 0;
   for (int left = width / unit; left > 0;) {
     const int shift = left >= 32 ? 5 : 31 - __clz(left);
     const int along = 1 << shift;
     const int byte = (first_unit + (lane & (along - 1))) * unit;
-    for (int first = 0; first < L::kKeys; first += 32 >> shift) {
+    for (int first = 0; first < kTileKeys; first += 32 * L::kTeam >> shift) {
       const int row = first + (lane >> shift);
-      const char* const source = from(row) + byte;
-      if (row >= L::kKeys) continue;
+      const char* const source = rows.first(row) + byte;
+      if (row >= kTileKeys) continue;
       const uint32_t target = to + row * L::kStride + byte;
       const bool there = row < count;
       if (unit == 16) {
@@ -76,69 +64,103 @@ __device__ __forceinline__ void copy_any(uint32_t to, const From& from, int coun
   }
 }
 
+/// Rows of a tile that follow one another at a stride.
+struct StridedRows {
+  const char* base;
+  int64_t stride;
+
+  __device__ __forceinline__ const char* first(int row) const { return base + row * stride; }
+  __device__ __forceinline__ const char* next(const char* from, int, int, int rows) const {
+    return from + rows * stride;
+  }
+};
+
+/// Rows whose page and slot lane `row` of the warp knows.
+struct PagedRows {
+  const char* base;
+  int64_t page_stride;
+  int64_t stride;
+  int page;
+  int slot;
+
+  __device__ __forceinline__ const char* first(int row) const {
+    return base + __shfl_sync(~0u, page, row & 31) * page_stride + __shfl_sync(~0u, slot, row & 31) * stride;
+  }
+  __device__ __forceinline__ const char* next(const char*, int row, int byte, int) const { return first(row) + byte; }
+};
+
 template <class L>
 class TileCopier {
  public:
-  __device__ __forceinline__ TileCopier(const Parameters& p, const Sequence& s, int64_t b, int64_t kv_head, int end,
-                                        int lane)
-      : end_(end), lane_(lane) {
+  /// The first tile begins at key `first`; each copy() goes on by `step` keys.
+  __device__ __forceinline__ TileCopier(const Parameters& p, const Sequence& s, int64_t b, int64_t kv_head, int first,
+                                        int step, int end, int lane)
+      : key_(first), step_(step), end_(end), lane_(lane) {
     const Attention& a = p.a;
-    const int64_t batch = a.paged() ? 0 : b;
-    k_ = {a.k.at(batch, s.key_row, kv_head), a.k.row, a.k.batch};
-    v_ = {a.v.at(batch, s.key_row, kv_head), a.v.row, a.v.batch};
+    const int64_t batch = a.paged() ? 0 : b, row = a.paged() ? 0 : s.key_row + first;
+    k_ = a.k.at(batch, row, kv_head);
+    v_ = a.v.at(batch, row, kv_head);
     if (a.paged()) table_ = a.page_table + b * a.page_table_stride;
+    exact_ = p.k_width == kWidth && p.v_width == kWidth && p.k_unit >= kUnit && p.v_unit >= kUnit;
+    find_pages(p);
   }
 
-  /// Looks up the pages of the tile that the next copy() takes. Entries past the sequence's end aren't read.
-  __device__ __forceinline__ void find_pages(const Parameters& p, int key0) {
-    if (table_ == nullptr) return;
-    const int key = key0 + lane_;
-    const int size = static_cast<int>(p.a.page_size);
-    const int index = key / size;
-    place_.slot = key - index * size;
-    place_.page = 0;
-    if (lane_ < L::kKeys && key < end_) {
-      place_.page = static_cast<int>(clamped(table_[index], 0, p.a.page_count - 1));
+  /// Starts copying the next tile to shared memory at `stage`: K, then V. Past the end: nothing.
+  __device__ __forceinline__ void copy(const Parameters& p, uint32_t stage) {
+    if (key_ < end_) {
+      const Attention& a = p.a;
+      if (table_ == nullptr) {
+        const StridedRows k{k_, a.k.row}, v{v_, a.v.row};
+        if (exact_ && key_ + kTileKeys <= end_) {
+          copy_units<L, kUnit, kWidth / kUnit, 0, true>(stage, k, kTileKeys, lane_);
+          copy_units<L, kUnit, kWidth / kUnit, 0, true>(stage + L::kSideBytes, v, kTileKeys, lane_);
+        } else {
+          copy_any<L>(stage, k, end_ - key_, lane_, p.k_width, p.k_unit);
+          copy_any<L>(stage + L::kSideBytes, v, end_ - key_, lane_, p.v_width, p.v_unit);
+        }
+        k_ += step_ * a.k.row;
+        v_ += step_ * a.v.row;
+      } else {
+        const PagedRows k{k_, a.k.batch, a.k.row, page_, slot_}, v{v_, a.v.batch, a.v.row, page_, slot_};
+        if (exact_) {
+          copy_units<L, kUnit, kWidth / kUnit, 0, false>(stage, k, end_ - key_, lane_);
+          copy_units<L, kUnit, kWidth / kUnit, 0, false>(stage + L::kSideBytes, v, end_ - key_, lane_);
+        } else {
+          copy_any<L>(stage, k, end_ - key_, lane_, p.k_width, p.k_unit);
+          copy_any<L>(stage + L::kSideBytes, v, end_ - key_, lane_, p.v_width, p.v_unit);
+        }
+      }
     }
-  }
-
-  /// Starts copying the tile of keys [key0, key0 + kKeys) to shared memory at `stage`: K, then V.
-  __device__ __forceinline__ void copy(const Parameters& p, uint32_t stage, int key0) const {
-    copy_side(k_, stage, key0, p.k_width, p.k_unit);
-    copy_side(v_, stage + L::kSideBytes, key0, p.v_width, p.v_unit);
+    key_ += step_;
+    find_pages(p);
   }
 
  private:
   /// The width and the unit of rows without padding that are aligned as well as such rows usually are.
-  static constexpr int kWidth = L::kHeadBytes * L::kHeads;
+  static constexpr int kWidth = L::kHeadBytes * L::kTeam;
   static constexpr int kUnit = kWidth % 16 == 0 ? 16 : kWidth % 8 == 0 ? 8 : 4;
 
-  __device__ __forceinline__ void copy_side(const Side& side, uint32_t to, int key0, int width, int unit) const {
-    const int count = end_ - key0;
-    const auto copy_from = [&](const auto& from) {
-      if (width == kWidth && unit >= kUnit) {
-        copy_units<L, kUnit, kWidth / kUnit, 0>(to, from, count, lane_);
-      } else {
-        copy_any<L>(to, from, count, lane_, width, unit);
-      }
-    };
-    if (table_ == nullptr) {
-      const char* const first = side.base + key0 * side.row;
-      copy_from([&](int row) { return first + row * side.row; });
-    } else {
-      copy_from([&](int row) {
-        const int page = __shfl_sync(~0u, place_.page, row & 31);
-        const int slot = __shfl_sync(~0u, place_.slot, row & 31);
-        return side.base + page * side.page + slot * side.row;
-      });
-    }
+  /// Looks up the pages of the next tile, a tile ahead of their use. Entries past the sequence's end aren't read.
+  __device__ __forceinline__ void find_pages(const Parameters& p) {
+    if (table_ == nullptr) return;
+    const int key = key_ + lane_ % 32;  // each warp of a team for itself
+    const int size = static_cast<int>(p.a.page_size);
+    const int index = key / size;
+    slot_ = key - index * size;
+    page_ = 0;
+    if (lane_ % 32 < kTileKeys && key < end_) page_ = static_cast<int>(clamped(table_[index], 0, p.a.page_count - 1));
   }
 
-  Side k_, v_;
+  const char* k_;  ///< the next tile's first row; paged: page 0
+  const char* v_;
   const int32_t* table_ = nullptr;
+  int key_;
+  int step_;
   int end_;
-  int lane_;
-  Place place_{0, 0};
+  int lane_;      ///< of the team
+  int page_ = 0;  ///< of key lane of the next tile
+  int slot_ = 0;
+  bool exact_;
 };
 
 }  // namespace tsr::cuda::decode

@@ -7,6 +7,8 @@
 // block's last two bytes. Odd blocks start at a word.
 #pragma once
 
+#include <type_traits>
+
 #include "decode_instructions.cuh"
 #include "decode_layout.cuh"
 
@@ -60,11 +62,15 @@ __device__ __forceinline__ uint16_t* query_element(char* queries, int row, int d
 
 __device__ __forceinline__ uint32_t word(const char* p) { return *reinterpret_cast<const uint32_t*>(p); }
 __device__ __forceinline__ uint32_t half_word(const char* p) { return *reinterpret_cast<const uint16_t*>(p); }
-__device__ __forceinline__ float low_half(uint32_t x) {
-  return __half2float(__ushort_as_half(static_cast<uint16_t>(x & 0xffff)));
+template <class T>
+__device__ __forceinline__ float low_value(uint32_t x) {
+  if constexpr (std::is_same_v<T, __half>) return __half2float(__ushort_as_half(static_cast<uint16_t>(x & 0xffff)));
+  return __uint_as_float(x << 16);
 }
-__device__ __forceinline__ float high_half(uint32_t x) {
-  return __half2float(__ushort_as_half(static_cast<uint16_t>(x >> 16)));
+template <class T>
+__device__ __forceinline__ float high_value(uint32_t x) {
+  if constexpr (std::is_same_v<T, __half>) return __half2float(__ushort_as_half(static_cast<uint16_t>(x >> 16)));
+  return __uint_as_float(x & 0xffff0000u);
 }
 /// Halves {low of x, low of y}.
 __device__ __forceinline__ uint32_t join_halves(uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x5410); }
@@ -84,5 +90,14 @@ constexpr uint32_t kLowOffset = 0x80088008u;   // -8 x 2^-24
 constexpr uint32_t kHighOffset = 0x80808080u;  // -8 x 16 x 2^-24
 __device__ __forceinline__ uint32_t low_nibbles(uint32_t x) { return x & 0x000f000fu; }
 __device__ __forceinline__ uint32_t high_nibbles(uint32_t x) { return x & 0x00f000f0u; }
+
+// The same converted, n - 8 and 16 (n - 8): slower, but the matrix unit aligns subnormal products by their exponent field, which
+// costs sums about six of their bits.
+__device__ __forceinline__ uint32_t low_nibbles_converted(uint32_t x) {
+  return subtract_halves(low_nibbles(x) | 0x64006400u, 0x64086408u);
+}
+__device__ __forceinline__ uint32_t high_nibbles_converted(uint32_t x) {
+  return subtract_halves(high_nibbles(x) | 0x64006400u, 0x64806480u);
+}
 
 }  // namespace tsr::cuda::decode

@@ -38,6 +38,11 @@ __device__ __forceinline__ void copy_async_wait_for(int pending) {
   }
 }
 
+/// Waits for `threads` threads (whole warps) at one of the block's 16 barriers; orders their shared memory accesses.
+__device__ __forceinline__ void barrier_sync(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 /// An 8 x 8 matrix of 16-bit elements, from accumulator layout transposed.
 __device__ __forceinline__ uint32_t transpose_8x8(uint32_t x) {
   uint32_t r;
@@ -48,6 +53,11 @@ __device__ __forceinline__ uint32_t transpose_8x8(uint32_t x) {
 __device__ __forceinline__ uint32_t multiply_halves(uint32_t x, uint32_t y) {
   uint32_t r;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+  return r;
+}
+__device__ __forceinline__ uint32_t multiply_add_halves(uint32_t x, uint32_t y, uint32_t z) {
+  uint32_t r;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(z));
   return r;
 }
 __device__ __forceinline__ uint32_t subtract_halves(uint32_t x, uint32_t y) {

@@ -1,19 +1,20 @@
 // Attention of few query rows against a long cache: split-KV decode on mma.sync, sm_80 and up.
 //
 // Work. A block takes one KV head (or two that adjoin in memory), 8 or 16 query rows of it (queries x heads of the group) and
-//   one split of the keys that those rows see. Each warp takes every warps-th tile of 16 or 32 keys for itself, with its own
-//   ring of copies, running maximum, sums and accumulators: no barrier of the block between the start and the end. Then the
-//   warps are merged in order; splits by a second small kernel, in order too. Results don't depend on timing.
+//   one split of the keys that those rows see. Each warp takes every warps-th tile of 16 keys for itself, with its own ring of
+//   copies, running maximum, sums and accumulators: no barrier of the block between the start and the end. Of two heads each
+//   has a warp, and the two share a ring. Then the warps are merged in order; splits by a second small kernel, in order too.
+//   Results don't depend on timing.
 // Products. S^T = K q^T and O^T = V^T P^T by mma.m16n8k16: keys, then head dims, on M, query rows on N, so a lane keeps two
 //   rows' statistics and accumulators (fp32) for each N tile, and P goes from accumulator to operand by movmatrix. K and V of
 //   every format enter exactly as stored (decode_scores.cuh, decode_values.cuh).
-// Bound. Memory: an SM of an H200 has to take 33 bytes a ns, 17 to 19 a clock. 16 keys of a head (K and V, D 128) are 8,192
-//   bytes of f16 but 2,304 of q4_0, which leaves 480 issue slots a multiprocessor for everything about those keys; hence
-//   words loaded as they lie, nibbles used as subnormals without conversion, and copies of two heads at once.
-// Registers. Accumulators: 4 a 16 dims and N tile; queries: 2; up to 96 together at D 128, at D 256 the queries stay in
-//   shared memory.
-// Shared memory. For each warp `stages` tiles of K and V, rows padded to an odd multiple of 16 bytes (no bank conflicts);
-//   scores of a tile where options need them; the block's query operand; the merge reuses the tiles.
+// Bound. Memory: a multiprocessor of an H200 has to take 33 bytes a ns, 17 to 19 a clock. 16 keys of a head (K and V, D 128)
+//   are 8,192 bytes of f16 but 2,304 of q4_0, which leaves 480 issue slots a multiprocessor for everything about those keys;
+//   hence words used as they lie, nibbles as subnormals without conversion, and 16-byte copies across two heads.
+// Registers. Accumulators: 4 for each 16 dims and N tile; queries: 2; up to 96 together at D 128. At D 256 the queries stay in
+//   shared memory. Two N tiles and 16-bit values: 8 warps of up to 255 registers; else 16 warps of 128.
+// Shared memory. For each warp (or two) `stages` tiles of K and V, rows padded to an odd multiple of 16 bytes (no bank
+//   conflicts); scores of a tile where options need them; the block's query operand; the merge reuses the tiles.
 #pragma once
 
 #include "decode_copy.cuh"
@@ -30,19 +31,28 @@ struct BlockKeys {
 
 template <class L>
 __device__ __forceinline__ BlockKeys block_keys(const Parameters& p, const Sequence& s, const Work& w) {
-  const int64_t rows = s.queries * p.a.group;
-  const int64_t first = static_cast<int64_t>(w.tile) * L::kRows;
-  const int64_t last = first + L::kRows < rows ? first + L::kRows : rows;
+  const int rows = static_cast<int>(s.queries) * p.a.group;
+  const int first = w.tile * L::kRows, last = min(first + L::kRows, rows);
   if (first >= last) return {0, 0, 0, 0};
   const Span queries{first / p.a.group, (last - 1) / p.a.group + 1};
   const Span all = s.visibility.keys(queries), common = s.visibility.common_keys(queries);
   const int keys = static_cast<int>(all.size());
-  const int tiles = (keys + L::kKeys - 1) / L::kKeys;
-  const int64_t part = static_cast<int64_t>((tiles + p.splits - 1) / p.splits) * L::kKeys;
-  const int64_t begin = w.split * part < keys ? w.split * part : keys;
-  const int64_t end = begin + part < keys ? begin + part : keys;
-  return {static_cast<int>(all.begin + begin), static_cast<int>(all.begin + end), static_cast<int>(common.begin),
-          static_cast<int>(common.end)};
+  const int tiles = (keys + kTileKeys - 1) / kTileKeys;
+  const int part = (tiles + p.splits - 1) / p.splits;
+  const int begin = min(w.split * part, tiles), end = min(begin + part, tiles);
+  const int first_key = static_cast<int>(all.begin);
+  return {first_key + begin * kTileKeys, min(first_key + end * kTileKeys, static_cast<int>(all.end)),
+          static_cast<int>(common.begin), static_cast<int>(common.end)};
+}
+
+/// Of the warps that share a ring. Barrier 0 is the block's.
+template <class L>
+__device__ __forceinline__ void team_barrier(int team) {
+  if constexpr (L::kTeam == 1) {
+    __syncwarp();
+  } else {
+    barrier_sync(team + 1, 32 * L::kTeam);
+  }
 }
 
 /// One tile of keys: scores, weights, accumulators.
@@ -53,22 +63,14 @@ __device__ __forceinline__ void attend_tile(const Parameters& p, const BlockKeys
                                             ScaleRange<L>& range, int lane) {
   char* const values = stage + L::kSideBytes;
   Scores<L> s;
-#pragma unroll
-  for (int j = 0; j < L::kKeys / 16; ++j) score_keys<L>(s[j], stage + j * 16 * L::kStride, queries, offsets, lane);
+  score_keys<L>(s, stage, queries, offsets, lane);
   if (p.a.plain_score()) {
 #pragma unroll
     for (int n = 0; n < L::kTiles; ++n) {
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const float factor = rows[8 * n + lane % 4 * 2 + c].base2_factor;
-#pragma unroll
-        for (int j = 0; j < L::kKeys / 16; ++j) {
-          s[j][n][c] *= factor;
-          s[j][n][c + 2] *= factor;
-        }
-      }
+      for (int i = 0; i < 4; ++i) s[n][i] *= rows[8 * n + lane % 4 * 2 + i % 2].base2_factor;
     }
-    if (key0 < keys.common_begin || key0 + L::kKeys > min(keys.common_end, keys.end)) {
+    if (key0 < keys.common_begin || key0 + kTileKeys > min(keys.common_end, keys.end)) {
       hide_by_structure<L>(s, rows, key0, keys.end, lane);
     }
   } else {
@@ -77,11 +79,12 @@ __device__ __forceinline__ void attend_tile(const Parameters& p, const BlockKeys
   }
   follow_maximum<L>(running, out, s);
   if constexpr (is_blocked(L::kFormat)) range.include(values, out, lane);
-#pragma unroll
-  for (int j = 0; j < L::kKeys / 16; ++j) {
-    uint32_t weights[L::kTiles][2];
-    weigh<L>(running, weights, s[j]);
-    add_values<L>(out, values + j * 16 * L::kStride, weights, range, lane);
+  Weights<L> weights;
+  weigh<L>(running, weights, s);
+  if (is_blocked(L::kFormat) && exact_values(p.a)) {
+    add_values<L, true>(out, values, weights, range, lane);
+  } else {
+    add_values<L, false>(out, values, weights, range, lane);
   }
 }
 
@@ -90,7 +93,9 @@ template <class L>
 __device__ __forceinline__ void merge_warps(const Parameters& p, const Sequence& s, const Work& w, Accumulators<L>& out,
                                             Running<L>& running, const ScaleRange<L>& range, float* merged, int warp,
                                             int warps, int lane) {
-  __shared__ float maxima[kMostWarps][L::kRows], sums[kMostWarps][L::kRows];
+  constexpr int kWarpRows = 8 * L::kTiles, kPassRows = 8 * L::kTeam;
+  __shared__ float maxima[L::kMostWarps][kWarpRows], sums[L::kMostWarps][kWarpRows];  // maxima: then the warps' weights
+  __shared__ RowEnd ends[L::kRows];
   constexpr int kPitch = L::kDim + 4;
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -109,9 +114,30 @@ __device__ __forceinline__ void merge_warps(const Parameters& p, const Sequence&
 #pragma unroll
   for (int n = 0; n < L::kTiles; ++n) {
     __syncthreads();  // no ring, and no earlier tile of this loop, is read any more
+    if (threadIdx.x < kPassRows) {
+      const int head = threadIdx.x / 8, warp_row = 8 * n + threadIdx.x % 8, row = head * kWarpRows + warp_row;
+      float maximum = TSR_NEG_INF, sum = 0;
+      for (int i = head; i < warps; i += L::kTeam) maximum = fmaxf(maximum, maxima[i][warp_row]);
+      const float base = maximum == TSR_NEG_INF ? 0.0f : maximum;
+      for (int i = head; i < warps; i += L::kTeam) {
+        const float weight = exp2_fast(maxima[i][warp_row] - base);
+        maxima[i][warp_row] = weight;
+        sum += weight * sums[i][warp_row];
+      }
+      const RowId id = row_id(p.a, L::kVariant, w.tile, w.head_unit, row);
+      if (p.splits == 1) {
+        ends[row] = end_of_row(p.a, s, w.batch, id, maximum, sum);
+      } else if (id.query < s.queries) {
+        const int64_t partial = (static_cast<int64_t>(w.unit) * L::kRows + row) * p.splits + w.split;
+        reinterpret_cast<float2*>(p.partial_stats)[partial] = make_float2(maximum, sum);
+        ends[row] = {reinterpret_cast<char*>(p.partial_out + partial * L::kDim), 1.0f};
+      } else {
+        ends[row] = {nullptr, 0.0f};
+      }
+    }
     float unit = 1;
-    if constexpr (is_blocked(L::kFormat)) unit = range.power(n / L::kTilesOfHead);
-    if constexpr (L::kFormat == Format::kQ4) unit *= kNibbleUnit;
+    if constexpr (is_blocked(L::kFormat)) unit = range.power();
+    if (L::kFormat == Format::kQ4 && !exact_values(p.a)) unit *= kNibbleUnit;
 #pragma unroll
     for (int m = 0; m < L::kSteps; ++m) {
       const float f = L::kFormat == Format::kQ4 && m % 2 != 0 ? unit * 0.0625f : unit;
@@ -122,80 +148,73 @@ __device__ __forceinline__ void merge_warps(const Parameters& p, const Sequence&
       }
     }
     __syncthreads();
-    for (int item = threadIdx.x; item < 8 * L::kDim; item += blockDim.x) {
-      const int r = item / L::kDim, dim = item % L::kDim, row = 8 * n + r;
-      float maximum = TSR_NEG_INF, sum = 0, value = 0;
-      for (int i = 0; i < warps; ++i) maximum = fmaxf(maximum, maxima[i][row]);
-      const float base = maximum == TSR_NEG_INF ? 0.0f : maximum;
-      for (int i = 0; i < warps; ++i) {
-        const float weight = exp2_fast(maxima[i][row] - base);
-        sum += weight * sums[i][row];
-        value += weight * merged[(i * 8 + r) * kPitch + dim];
+    for (int item = threadIdx.x; item < kPassRows * L::kDim; item += blockDim.x) {
+      const int r = item / L::kDim % 8, head = item / L::kDim / 8, dim = item % L::kDim;
+      const RowEnd end = ends[head * kWarpRows + 8 * n + r];
+      if (end.out == nullptr) continue;
+      float value = 0;
+      for (int i = head; i < warps; i += L::kTeam) {
+        value += maxima[i][8 * n + r] * merged[(i * 8 + r) * kPitch + dim];
       }
-      const RowId id = row_id(p.a, L::kVariant, w.tile, w.head_unit, row);
       if (p.splits == 1) {
-        finish(p.a, s, w.batch, id, dim, maximum, sum, value);
-      } else if (id.query < s.queries) {
-        const int64_t partial = (w.unit * L::kRows + row) * p.splits + w.split;
-        p.partial_out[partial * L::kDim + dim] = value;
-        if (dim == 0) reinterpret_cast<float2*>(p.partial_stats)[partial] = make_float2(maximum, sum);
+        store_dim(p.a, end, dim, value);
+      } else {
+        reinterpret_cast<float*>(end.out)[dim] = value;
       }
     }
   }
 }
 
 template <class L>
-__global__ void __launch_bounds__(kMostWarps * 32, 1) decode_kernel(const __grid_constant__ Parameters p) {
+__global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __grid_constant__ Parameters p) {
   extern __shared__ __align__(16) char memory[];
   __shared__ Row rows[L::kRows];
   __shared__ float nibble_offsets[L::kFormat == Format::kQ4 ? L::kRows * L::kDim / 32 : 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  const int ring_bytes_each = p.stages * L::kStageBytes;
-  char* const ring = memory + warp * ring_bytes_each;
+  const int team = warp / L::kTeam, head = warp % L::kTeam, teams = warps / L::kTeam;
+  const int team_lane = threadIdx.x % (32 * L::kTeam);
+  const int ring_size = p.stages * L::kStageBytes;
+  char* const ring = memory + team * ring_size;
   const int rings = ring_bytes(L::kFormat, L::kDim, L::kVariant, warps, p.stages);
-  constexpr int kScratch = scratch_bytes(L::kFormat, L::kDim, L::kVariant);
+  constexpr int kScratch = scratch_bytes(L::kVariant);
   float* const scratch = reinterpret_cast<float*>(memory + rings + warp * kScratch);
   char* const query_table = memory + rings + warps * kScratch;
 
   const Work w = work_of(p, blockIdx.x);
   const Sequence s = sequence_of(p.a, w.batch);
   const BlockKeys keys = block_keys<L>(p, s, w);
-  const int step = warps * L::kKeys;
-  const int first = keys.begin + warp * L::kKeys;
-  TileCopier<L> copier(p, s, w.batch, static_cast<int64_t>(w.head_unit) * L::kHeads, keys.end, lane);
+  const int step = teams * kTileKeys;
+  const int first = keys.begin + team * kTileKeys;
+  TileCopier<L> copier(p, s, w.batch, w.head_unit * L::kTeam, first, step, keys.end, team_lane);
 
-  if (p.k_width < L::kHeadBytes * L::kHeads || p.v_width < L::kHeadBytes * L::kHeads) {
+  if (p.k_width < L::kHeadBytes * L::kTeam || p.v_width < L::kHeadBytes * L::kTeam) {
     // Copies leave the padding of rows alone: once zero, always zero.
-    for (int i = lane; i < ring_bytes_each / 16; i += 32) reinterpret_cast<uint4*>(ring)[i] = make_uint4(0, 0, 0, 0);
-    __syncwarp();
+    uint4* const words = reinterpret_cast<uint4*>(ring);
+    for (int i = team_lane; i < ring_size / 16; i += 32 * L::kTeam) words[i] = make_uint4(0, 0, 0, 0);
+    team_barrier<L>(team);
   }
   const uint32_t ring_address = shared_address(ring);
-  int next = first;  // key of the tile to be copied next
-  copier.find_pages(p, next);
   for (int i = 0; i < p.stages - 1; ++i) {
-    if (next < keys.end) copier.copy(p, ring_address + i * L::kStageBytes, next);
+    copier.copy(p, ring_address + i * L::kStageBytes);
     copy_async_commit();
-    next += step;
-    copier.find_pages(p, next);
   }
-  prepare_rows<L>(p, s, w, rows, query_table, nibble_offsets, warp, warps, lane);
+  prepare_rows<L>(p, s, w, rows, query_table, nibble_offsets);
   __syncthreads();
 
   Queries<L> queries;
-  queries.load(query_table, lane);
+  queries.load(query_table + head * query_bytes(L::kDim, Variant::kOneTile), lane);
   NibbleOffsets<L> offsets;
-  offsets.load(nibble_offsets, lane);
+  offsets.load(nibble_offsets + head * (8 * L::kDim / 32), lane);
   Running<L> running;
   Accumulators<L> out;
   ScaleRange<L> range;
-#pragma unroll
-  for (int head = 0; head < L::kHeads; ++head) range.set(head, 0);
+  range.set(0);
 #pragma unroll
   for (int n = 0; n < L::kTiles; ++n) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       running.maximum[n][c] = TSR_NEG_INF;
-      running.sum[n][c] = 0;
+      running.base[n][c] = running.sum[n][c] = 0;
     }
 #pragma unroll
     for (int m = 0; m < L::kSteps; ++m) out[n][m][0] = out[n][m][1] = out[n][m][2] = out[n][m][3] = 0;
@@ -204,16 +223,11 @@ __global__ void __launch_bounds__(kMostWarps * 32, 1) decode_kernel(const __grid
   int stage = 0;
   for (int key0 = first; key0 < keys.end; key0 += step) {
     copy_async_wait_for(p.stages - 2);
-    __syncwarp();  // all lanes' copies are there, and the stage before this one is read
-    if (next < keys.end) {
-      const int free = stage == 0 ? p.stages - 1 : stage - 1;
-      copier.copy(p, ring_address + free * L::kStageBytes, next);
-    }
+    team_barrier<L>(team);  // the copies of all lanes are there, and the stage before this one is read
+    copier.copy(p, ring_address + (stage == 0 ? p.stages - 1 : stage - 1) * L::kStageBytes);
     copy_async_commit();
-    next += step;
-    copier.find_pages(p, next);
-    attend_tile<L>(p, keys, key0, ring + stage * L::kStageBytes, scratch, rows, queries, offsets, running, out, range,
-                   lane);
+    attend_tile<L>(p, keys, key0, ring + stage * L::kStageBytes + head * L::kHeadBytes, scratch, rows + head * 8,
+                   queries, offsets, running, out, range, lane);
     stage = stage + 1 == p.stages ? 0 : stage + 1;
   }
   copy_async_wait<0>();

@@ -29,7 +29,10 @@ cudaError_t launch_variant(const Parameters& p, const Launch& launch, cudaStream
       return launch_one<Layout<kFormat, kDim, Variant::kTwoHeads>>(p, launch, stream);
     }
   }
-  return launch_one<Layout<kFormat, kDim, Variant::kTwoTiles>>(p, launch, stream);
+  if constexpr (exists(kFormat, kDim, Variant::kTwoTiles)) {
+    return launch_one<Layout<kFormat, kDim, Variant::kTwoTiles>>(p, launch, stream);
+  }
+  return cudaErrorInvalidConfiguration;
 }
 
 template <Format kFormat>

@@ -25,8 +25,8 @@ enum class Variant : int {
   kTwoHeads
 };
 
-constexpr int kMostWarps = 8;
 constexpr int kMostSplits = 128;
+constexpr int kTileKeys = 16;  ///< keys of a tile: the M side of a matrix product
 
 TSR_HOST_DEVICE constexpr bool is_16_bit(Format f) { return f == Format::kF16 || f == Format::kBF16; }
 /// Blocks of 32 values with a scale.
@@ -44,34 +44,33 @@ TSR_HOST_DEVICE constexpr int row_stride(Format f, int d, Variant v) {
   const int bytes = row_bytes(f, d) * heads_of(v);
   return (bytes + 15) / 32 * 32 + 16;
 }
-/// Keys of a tile: 32 where that leaves room for several stages, and for the scores in registers.
-TSR_HOST_DEVICE constexpr int tile_keys(Format f, int d, Variant v) {
-  return 64 * row_stride(f, d, v) <= 10240 && (v != Variant::kTwoTiles || d <= 64) ? 32 : 16;
+/// N tiles of a warp. Of two heads each has a warp: both read the same tiles of keys.
+TSR_HOST_DEVICE constexpr int warp_tiles(Variant v) { return tiles_of(v) / heads_of(v); }
+/// Warps of a block: 16 where 128 registers are enough, which hides more latency.
+TSR_HOST_DEVICE constexpr int most_warps(Format f, int d, Variant v) {
+  return !is_16_bit(f) && v != Variant::kTwoTiles && d <= 128 ? 16 : 8;
 }
 /// K and V of one tile.
-TSR_HOST_DEVICE constexpr int stage_bytes(Format f, int d, Variant v) {
-  return 2 * tile_keys(f, d, v) * row_stride(f, d, v);
-}
-/// Scores of a warp's tile, in the order of its lanes.
-TSR_HOST_DEVICE constexpr int scratch_bytes(Format f, int d, Variant v) {
-  return tile_keys(f, d, v) / 16 * tiles_of(v) * 4 * 32 * 4;
-}
+TSR_HOST_DEVICE constexpr int stage_bytes(Format f, int d, Variant v) { return 2 * kTileKeys * row_stride(f, d, v); }
+/// Scores of a warp's tile, by element and lane.
+TSR_HOST_DEVICE constexpr int scratch_bytes(Variant v) { return warp_tiles(v) * 4 * 32 * 4; }
 /// Query fragments of a block.
 TSR_HOST_DEVICE constexpr int query_bytes(int d, Variant v) { return tiles_of(v) * (d / 16) * 32 * 8; }
 /// Accumulators of all warps for one N tile, when they are merged. Takes the place of the stages.
 TSR_HOST_DEVICE constexpr int merge_bytes(int d, int warps) { return warps * 8 * (d + 4) * 4; }
 
 TSR_HOST_DEVICE constexpr int ring_bytes(Format f, int d, Variant v, int warps, int stages) {
-  const int ring = warps * stages * stage_bytes(f, d, v);
+  const int ring = warps / heads_of(v) * stages * stage_bytes(f, d, v);
   return ring > merge_bytes(d, warps) ? ring : merge_bytes(d, warps);
 }
 TSR_HOST_DEVICE constexpr int shared_bytes(Format f, int d, Variant v, int warps, int stages) {
-  return ring_bytes(f, d, v, warps, stages) + warps * scratch_bytes(f, d, v) + query_bytes(d, v);
+  return ring_bytes(f, d, v, warps, stages) + warps * scratch_bytes(v) + query_bytes(d, v);
 }
 
-/// Which instantiations exist.
+/// Which instantiations exist: two heads where blocks of 32 make short rows, and none that would need more registers than
+/// there are (more row tiles in the grid take the place of a second one in the block).
 TSR_HOST_DEVICE constexpr bool exists(Format f, int d, Variant v) {
-  return v != Variant::kTwoHeads || (is_blocked(f) && d <= 128);
+  return v == Variant::kOneTile || (v == Variant::kTwoTiles ? !is_blocked(f) || d <= 128 : is_blocked(f) && d <= 128);
 }
 
 template <Format kFormat_, int kDim_, Variant kVariant_>
@@ -79,15 +78,14 @@ struct Layout {
   static constexpr Format kFormat = kFormat_;
   static constexpr Variant kVariant = kVariant_;
   static constexpr int kDim = kDim_;  ///< head dim, padded
-  static constexpr int kTiles = tiles_of(kVariant);
-  static constexpr int kHeads = heads_of(kVariant);
-  static constexpr int kTilesOfHead = kTiles / kHeads;
-  static constexpr int kRows = 8 * kTiles;
-  static constexpr int kKeys = tile_keys(kFormat, kDim, kVariant);
+  static constexpr int kTiles = warp_tiles(kVariant);
+  static constexpr int kTeam = heads_of(kVariant);  ///< warps that share a ring, one for each head
+  static constexpr int kRows = 8 * kTiles * kTeam;  ///< of the block
+  static constexpr int kMostWarps = most_warps(kFormat, kDim, kVariant);
   static constexpr int kSteps = kDim / 16;  ///< of the matrix products: along K's dims, or M tiles of V's
   static constexpr int kHeadBytes = row_bytes(kFormat, kDim);
   static constexpr int kStride = row_stride(kFormat, kDim, kVariant);
-  static constexpr int kSideBytes = kKeys * kStride;
+  static constexpr int kSideBytes = kTileKeys * kStride;
   static constexpr int kStageBytes = 2 * kSideBytes;
 };
 

@@ -1,4 +1,4 @@
-// Merges the splits of a decode: a block for each row, a warp for every fourth split, lanes along the head dim; the warps' sums
+// Merges the splits of a decode: a block for each row, a warp for every eighth split, lanes along the head dim; the warps' sums
 // are added in order. Starts while the last blocks of the first kernel still run, where the device can (sm_90 and up).
 #include <atomic>
 
@@ -8,26 +8,27 @@
 namespace tsr::cuda::decode {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kAtOnce = 8;  ///< splits whose loads are under way together
+constexpr int kWarps = 8;
+constexpr int kAtOnce = 4;  ///< splits whose loads are under way together
 
 template <int kDim>
-__global__ void __launch_bounds__(kWarps * 32) merge_kernel(const __grid_constant__ Parameters p, Variant variant) {
-  __shared__ float weights[kWarps][kMostSplits], outs[kWarps][kDim];
+__global__ void __launch_bounds__(kWarps * 32, 4) merge_kernel(const __grid_constant__ Parameters p, Variant variant) {
+  __shared__ float weights[kWarps][kMostSplits + kWarps * kAtOnce], outs[kWarps][kDim];
+  __shared__ RowEnd end;
   const int rows = 8 * tiles_of(variant);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int64_t unit = blockIdx.x / rows;
-  const int64_t batch = unit / p.head_units / p.row_tiles;
-  const int tile = static_cast<int>(unit / p.head_units % p.row_tiles);
-  const RowId id =
-      row_id(p.a, variant, tile, static_cast<int>(unit % p.head_units), static_cast<int>(blockIdx.x % rows));
+  const unsigned unit = blockIdx.x / rows, tile_of_all = unit / p.head_units;
+  const int batch = static_cast<int>(tile_of_all / p.row_tiles);
+  const int tile = static_cast<int>(tile_of_all - batch * p.row_tiles);
+  const RowId id = row_id(p.a, variant, tile, static_cast<int>(unit - tile_of_all * p.head_units),
+                          static_cast<int>(blockIdx.x % rows));
+  wait_for_previous_kernel();  // every block: whatever comes after this kernel may rely on the first one's end
   if (id.query >= p.a.max_queries) return;
   const Sequence s = sequence_of(p.a, batch);
 
   float maximum = TSR_NEG_INF, sum = 0;
   float out[kDim / 32] = {};
   if (id.query < s.queries) {
-    wait_for_previous_kernel();
     const int64_t first = static_cast<int64_t>(blockIdx.x) * p.splits;
     const float2* const stats = reinterpret_cast<const float2*>(p.partial_stats) + first;
     float2 each[kMostSplits / 32];
@@ -45,6 +46,7 @@ __global__ void __launch_bounds__(kWarps * 32) merge_kernel(const __grid_constan
       weights[warp][lane + 32 * i] = weight;
       sum += weight * each[i].y;
     }
+    weights[warp][kMostSplits + lane] = 0;
     for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
     __syncwarp();
     const float* const partials = p.partial_out + first * kDim + lane;
@@ -58,8 +60,7 @@ __global__ void __launch_bounds__(kWarps * 32) merge_kernel(const __grid_constan
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        const int split = split0 + kWarps * i;
-        const float weight = split < p.splits ? weights[warp][split] : 0.0f;
+        const float weight = weights[warp][split0 + kWarps * i];  // 0 past the last
 #pragma unroll
         for (int c = 0; c < kDim / 32; ++c) out[c] += weight * x[i][c];
       }
@@ -67,11 +68,12 @@ __global__ void __launch_bounds__(kWarps * 32) merge_kernel(const __grid_constan
   }
 #pragma unroll
   for (int c = 0; c < kDim / 32; ++c) outs[warp][lane + 32 * c] = out[c];
+  if (threadIdx.x == 0) end = end_of_row(p.a, s, batch, id, maximum, sum);
   __syncthreads();
   for (int dim = threadIdx.x; dim < kDim; dim += kWarps * 32) {
     float value = 0;
     for (int i = 0; i < kWarps; ++i) value += outs[i][dim];
-    finish(p.a, s, batch, id, dim, maximum, sum, value);
+    store_dim(p.a, end, dim, value);
   }
 }
 

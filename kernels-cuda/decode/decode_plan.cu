@@ -9,6 +9,9 @@ namespace {
 
 using namespace decode;
 
+/// Of the kernel's fixed shared memory, at most.
+constexpr int kStaticShared = 5120;
+
 Format format_of(Type type) {
   switch (type) {
     case Type::kBF16:
@@ -37,19 +40,20 @@ int copy_unit(const Attention& a, const View& view, int width, int heads) {
   return unit;
 }
 
-/// Two heads in one block pay where their rows adjoin and make units wider than one head's.
+/// Two heads in one block pay where their rows adjoin, make units wider than one head's, and each row has to be looked up.
 bool pairs_heads(const Attention& a, Format format) {
   const int dim = padded_dim(a), bytes = row_bytes(format, dim);
-  if (!exists(format, dim, Variant::kTwoHeads) || a.dim != dim || a.value_dim != dim || a.kv_heads % 2 != 0)
-    return false;
-  if (a.k.head != bytes || a.v.head != bytes || a.group * a.max_queries > 8) return false;
+  if (!a.paged() || !exists(format, dim, Variant::kTwoHeads) || a.kv_heads % 2 != 0) return false;
+  if (a.dim != dim || a.value_dim != dim || a.group * a.max_queries > 8) return false;
+  if (a.k.head != bytes || a.v.head != bytes) return false;
   const auto gains = [&](const View& view) { return copy_unit(a, view, 2 * bytes, 2) > copy_unit(a, view, bytes, 1); };
   return gains(a.k) && gains(a.v);
 }
 
 Variant variant_of(const Attention& a, Format format) {
   if (pairs_heads(a, format)) return Variant::kTwoHeads;
-  return a.group * a.max_queries <= 8 ? Variant::kOneTile : Variant::kTwoTiles;
+  const bool few = a.group * a.max_queries <= 8 || !exists(format, padded_dim(a), Variant::kTwoTiles);
+  return few ? Variant::kOneTile : Variant::kTwoTiles;
 }
 
 /// Keys that one query row may see at most: what a window leaves.
@@ -66,22 +70,22 @@ int64_t most_keys(const Attention& a) {
 
 /// The number of splits that costs least: waves of blocks, each as long as its keys and a constant, and the merge. In bytes
 /// that a multiprocessor could read meanwhile. A function of shapes and limits alone.
-int choose_splits(const Attention& a, const Limits& limits, int64_t units, int tile, int warps, int key_bytes) {
+int choose_splits(const Attention& a, const Limits& limits, int64_t units, int tile, int teams, int key_bytes) {
   const int64_t keys = most_keys(a);
   const int64_t tiles = (keys + tile - 1) / tile;
   int64_t most = tiles < kMostSplits ? tiles : kMostSplits;
   if (most < 1) most = 1;
   if (a.num_splits > 0) return static_cast<int>(a.num_splits < most ? a.num_splits : most);
-  constexpr double kWave = 24e3, kMerge = 40e3, kSplit = 256;
+  constexpr double kWave = 100e3, kMerge = 60e3, kSplit = 256;
   const int64_t slots = limits.multiprocessors > 0 ? limits.multiprocessors : 1;
   double least = 0;
   int best = 1;
   for (int64_t splits = 1; splits <= most; ++splits) {
     const int64_t each = (tiles + splits - 1) / splits;
     if (splits > 1 && (tiles + each - 1) / each != splits) continue;  // some would be empty
-    const int64_t rounds = (each + warps - 1) / warps * warps;
+    const int64_t rounds = (each + teams - 1) / teams * teams;
     const int64_t waves = (units * splits + slots - 1) / slots;
-    // A last round with some warps idle costs between its own keys and a full round's.
+    // A last round with some idle costs between its own keys and a full round's.
     const double bytes = 0.5 * static_cast<double>(each + rounds) * tile * key_bytes;
     const double cost = static_cast<double>(waves) * (bytes + kWave) + (splits > 1 ? kMerge + kSplit * splits : 0);
     if (splits == 1 || cost < least) {
@@ -100,23 +104,22 @@ Plan plan_decode(const Attention& a, const Limits& limits) {
   const Variant variant = variant_of(a, format);
   Plan plan;
   plan.tile_q = 8 * tiles_of(variant);
-  plan.tile_k = tile_keys(format, dim, variant);
-  // Eight warps if they get three stages each, else fewer with at least two.
-  int warps = kMostWarps;
+  plan.tile_k = kTileKeys;
+  // As many warps as get three stages each, or four warps with at least two.
+  int warps = most_warps(format, dim, variant);
   const auto fits = [&](int stages) {
-    return shared_bytes(format, dim, variant, warps, stages) <= limits.shared_per_block - 4096;
+    return shared_bytes(format, dim, variant, warps, stages) <= limits.shared_per_block - kStaticShared;
   };
-  if (!fits(3)) {
-    warps = 4;
-    if (!fits(2)) warps = 2;
-  }
+  while (warps > 4 && !fits(3)) warps /= 2;
+  if (!fits(2)) warps /= 2;
   plan.stages = fits(4) ? 4 : fits(3) ? 3 : 2;
   plan.threads = warps * 32;
   plan.shared_bytes = shared_bytes(format, dim, variant, warps, plan.stages);
   const int64_t rows = variant == Variant::kTwoHeads ? 8 : a.group * a.max_queries;
   const int64_t row_tiles = (rows + plan.tile_q - 1) / plan.tile_q;
   const int64_t units = a.batch * row_tiles * (a.kv_heads / heads_of(variant));
-  plan.splits = choose_splits(a, limits, units, plan.tile_k, warps, 2 * row_bytes(format, dim) * heads_of(variant));
+  plan.splits = choose_splits(a, limits, units, plan.tile_k, warps / heads_of(variant),
+                              2 * row_bytes(format, dim) * heads_of(variant));
   if (plan.splits > 1) {
     plan.workspace_bytes = static_cast<uint64_t>(units) * plan.tile_q * plan.splits * (dim + 2) * sizeof(float);
   }
@@ -140,7 +143,9 @@ cudaError_t launch_decode(const Attention& a, const Plan& plan, void* workspace,
   const int64_t rows = heads == 2 ? 8 : a.group * a.max_queries;
   const int64_t row_tiles = (rows + plan.tile_q - 1) / plan.tile_q;
   const int64_t units = a.batch * row_tiles * p.head_units;
-  if (units * p.splits > INT32_MAX || a.max_keys > INT32_MAX) return cudaErrorInvalidConfiguration;
+  if (units * p.splits > INT32_MAX || units * plan.tile_q > INT32_MAX || rows > INT32_MAX - 16 ||
+      a.max_keys > INT32_MAX - (1 << 20))
+    return cudaErrorInvalidConfiguration;
   p.row_tiles = static_cast<int32_t>(row_tiles);
   launch.blocks = static_cast<unsigned>(units * p.splits);
   p.k_width = row_bytes(format, a.dim) * heads;

@@ -9,37 +9,39 @@ namespace tsr::cuda::decode {
 /// What a block works on. The grid: ((batch * splits + split) * row_tiles + tile) * head_units + head_unit: blocks that run
 /// at the same time read the adjoining heads of the same keys.
 struct Work {
-  int64_t unit;  ///< without the split
-  int64_t batch;
+  int unit;  ///< without the split
+  int batch;
   int split;
   int tile;
   int head_unit;
 };
 
-__device__ __forceinline__ Work work_of(const Parameters& p, int64_t block) {
+__device__ __forceinline__ Work work_of(const Parameters& p, unsigned block) {  // 32 bits: divisions are slow
   Work w;
-  w.head_unit = static_cast<int>(block % p.head_units);
-  block /= p.head_units;
-  w.tile = static_cast<int>(block % p.row_tiles);
-  block /= p.row_tiles;
-  w.split = static_cast<int>(block % p.splits);
-  w.batch = block / p.splits;
+  const unsigned unit = block / p.head_units;
+  w.head_unit = static_cast<int>(block - unit * p.head_units);
+  const unsigned part = unit / p.row_tiles;
+  w.tile = static_cast<int>(unit - part * p.row_tiles);
+  const unsigned batch = part / p.splits;
+  w.split = static_cast<int>(part - batch * p.splits);
+  w.batch = static_cast<int>(batch);
   w.unit = (w.batch * p.row_tiles + w.tile) * p.head_units + w.head_unit;
   return w;
 }
 
 /// Row r of a block. Rows past the last have a query that doesn't exist.
 struct RowId {
-  int64_t kv_head;
-  int64_t query;
-  int64_t head;
+  int kv_head;
+  int query;
+  int head;
 };
 
-TSR_HOST_DEVICE inline RowId row_id(const Attention& a, Variant variant, int tile, int head_unit, int r) {
+__device__ __forceinline__ RowId row_id(const Attention& a, Variant variant, int tile, int head_unit, int r) {
   const bool two_heads = variant == Variant::kTwoHeads;
-  const int64_t kv_head = two_heads ? head_unit * 2 + r / 8 : head_unit;
-  const int64_t row = two_heads ? r % 8 : static_cast<int64_t>(tile) * 8 * tiles_of(variant) + r;
-  return {kv_head, row / a.group, kv_head * a.group + row % a.group};
+  const int kv_head = two_heads ? head_unit * 2 + r / 8 : head_unit;
+  const int row = two_heads ? r % 8 : tile * 8 * tiles_of(variant) + r;
+  const int query = row / a.group;
+  return {kv_head, query, kv_head * a.group + row - query * a.group};
 }
 
 /// A row in shared memory: what its scores need beyond q.k.
@@ -51,45 +53,56 @@ struct Row {
   RowOptions options;
 };
 
-/// The block's queries into the operand table, and its rows. A warp for each row. Beside a cache that isn't 16-bit they become
-/// fp16, normalised by a power of two to a maximum in [2^14, 2^15), so that nothing that counts is lost.
+/// The block's queries into the operand table, and its rows: eight lanes for each row, so that all loads are under way
+/// together. Beside a cache that isn't 16-bit queries become fp16, normalised by a power of two to a maximum in [2^14, 2^15),
+/// so that nothing that counts is lost.
 template <class L>
 __device__ __forceinline__ void prepare_rows(const Parameters& p, const Sequence& s, const Work& w, Row* rows,
-                                             char* queries, float* nibble_offsets, int warp, int warps, int lane) {
+                                             char* queries, float* nibble_offsets) {
+  constexpr int kEach = L::kDim / 8;
   const Attention& a = p.a;
-  for (int r = warp; r < L::kRows; r += warps) {
+  const int lane = threadIdx.x % 8;
+  for (int r = threadIdx.x / 8; r < L::kRows; r += blockDim.x / 8) {  // whole warps: 8 or 16 rows
     const RowId id = row_id(a, L::kVariant, w.tile, w.head_unit, r);
     const bool there = id.query < s.queries;
     const char* const q = there ? a.q.at(w.batch, s.query_row + id.query, id.head) : nullptr;
-    constexpr int kEach = (L::kDim + 31) / 32;
+    uint16_t bits[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int d = lane + 8 * i;
+      bits[i] = there && d < a.dim ? load_u16(q + 2 * d) : uint16_t{0};
+    }
     int shift = 0;
     if constexpr (is_16_bit(L::kFormat)) {
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const int d = lane + 32 * i;
-        *query_element<L>(queries, r, d) = there && d < a.dim ? load_u16(q + 2 * d) : uint16_t{0};
-      }
+      for (int i = 0; i < kEach; ++i) *query_element<L>(queries, r, lane + 8 * i) = bits[i];
     } else {
       float x[kEach], largest = 0;
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
-        const int d = lane + 32 * i;
-        x[i] = there && d < a.dim ? load_1(a.q.type, q, d) : 0.0f;
+        x[i] = a.q.type == Type::kF16 ? f16_value(bits[i]) : bf16_value(bits[i]);
         largest = fmaxf(largest, fabsf(x[i]));
       }
-      for (int lanes = 16; lanes > 0; lanes /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
+#pragma unroll
+      for (int lanes = 4; lanes > 0; lanes /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
       if (largest > 0 && largest < -TSR_NEG_INF) shift = 14 - ilogbf(largest);
+      // In two steps: the whole power may be beyond fp32's range.
+      const float first = scalbnf(1.0f, shift / 2), second = scalbnf(1.0f, shift - shift / 2);
+      float sum = 0;
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
-        const int d = lane + 32 * i;
-        float value = scalbnf(x[i], shift);
+        float value = x[i] * first * second;
         if constexpr (L::kFormat == Format::kQ4) {
-          float sum = value;
-          for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
-          if (lane == 0) nibble_offsets[r * kEach + i] = sum * (-8.0f / kNibbleUnit);
-          if (lane >= 16) value *= 0.0625f;  // high nibbles count 16 n
+          sum += value;
+          if (i % 4 == 3) {
+#pragma unroll
+            for (int lanes = 4; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+            if (lane == 0) nibble_offsets[r * (L::kDim / 32) + i / 4] = sum * (-8.0f / kNibbleUnit);
+            sum = 0;
+          }
+          if (i % 4 >= 2) value *= 0.0625f;  // high nibbles count 16 n
         }
-        *query_element<L>(queries, r, d) = __half_as_ushort(__float2half_rn(value));
+        *query_element<L>(queries, r, lane + 8 * i) = __half_as_ushort(__float2half_rn(value));
       }
     }
     if (lane == 0) {
@@ -105,17 +118,26 @@ __device__ __forceinline__ void prepare_rows(const Parameters& p, const Sequence
   }
 }
 
-/// Writes one dim of a finished row, or of one without a query (out 0, lse -inf; nothing where the layout is packed).
-__device__ __forceinline__ void finish(const Attention& a, const Sequence& s, int64_t b, const RowId& id, int dim,
-                                       float maximum, float sum, float out) {
-  if (id.query >= (a.packed_q ? s.queries : a.query_rows)) return;
+/// Where a finished row goes, and what its sums are multiplied by.
+struct RowEnd {
+  char* out;  ///< NULL: nowhere
+  float factor;
+};
+
+/// Writes the lse of a finished row, or of one without a query (out 0, lse -inf; nothing where the layout is packed).
+__device__ __forceinline__ RowEnd end_of_row(const Attention& a, const Sequence& s, int b, const RowId& id,
+                                             float maximum, float sum) {
+  if (id.query >= (a.packed_q ? s.queries : a.query_rows)) return {nullptr, 0.0f};
   Ending ending{0.0f, TSR_NEG_INF};
   if (id.query < s.queries) ending = end_row(a, id.head, maximum, sum);
+  if (a.v_scale != nullptr && a.v.type == Type::kF8) ending.factor *= a.v_scale[id.kv_head];
   const int64_t row = s.query_row + id.query;
-  if (a.v_scale != nullptr && a.v.type == Type::kF8) out *= a.v_scale[id.kv_head];
-  const float value = ending.factor == 0 ? 0.0f : out * ending.factor;
-  if (dim < a.value_dim) store_1(a.out.type, a.out.at(b, row, id.head), dim, value);
-  if (dim == 0) store_lse(a, b, row, id.head, ending.lse);
+  store_lse(a, b, row, id.head, ending.lse);
+  return {a.out.at(b, row, id.head), ending.factor};
+}
+__device__ __forceinline__ void store_dim(const Attention& a, const RowEnd& end, int dim, float sum) {
+  if (end.out == nullptr || dim >= a.value_dim) return;
+  store_1(a.out.type, end.out, dim, end.factor == 0 ? 0.0f : sum * end.factor);
 }
 
 }  // namespace tsr::cuda::decode

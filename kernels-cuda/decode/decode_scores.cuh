@@ -55,7 +55,7 @@ class NibbleOffsets {
  private:
   static constexpr int kBlocks = L::kDim / 32;
   static constexpr int kHeld = L::kTiles * kBlocks;
-  static constexpr bool kInRegisters = kHeld <= 4;
+  static constexpr bool kInRegisters = kHeld <= 2;
   __device__ __forceinline__ float2 read(int tile, int block) const {
     const float* const at = table_ + tile * 8 * kBlocks + block;
     return make_float2(at[0], at[kBlocks]);
@@ -108,10 +108,10 @@ __device__ __forceinline__ void scores_f8(float (&s)[L::kTiles][4], const char* 
   }
 }
 
-/// One block of 32 dims of the tiles that read one head. x: words t (and t + 4 for q8_0) of keys g and g + 8.
+/// One block of 32 dims. x: words t (and t + 4 for q8_0) of keys g and g + 8.
 template <class L>
 __device__ __forceinline__ void add_block(float (&s)[L::kTiles][4], const uint32_t (&x)[2][2], float scale_g,
-                                          float scale_g8, int block, int head, const Queries<L>& queries,
+                                          float scale_g8, int block, const Queries<L>& queries,
                                           const NibbleOffsets<L>& offsets) {
   uint32_t a[2][4];
 #pragma unroll
@@ -128,8 +128,7 @@ __device__ __forceinline__ void add_block(float (&s)[L::kTiles][4], const uint32
     }
   }
 #pragma unroll
-  for (int i = 0; i < L::kTilesOfHead; ++i) {
-    const int n = head * L::kTilesOfHead + i;
+  for (int n = 0; n < L::kTiles; ++n) {
     float c[4] = {};
     if constexpr (L::kFormat == Format::kQ4) {
       const float2 offset = offsets.get(n, block);
@@ -154,28 +153,24 @@ __device__ __forceinline__ void scores_blocked(float (&s)[L::kTiles][4], const c
   constexpr int kWords = L::kFormat == Format::kQ8 ? 8 : 4;  // of a block's values
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
-  for (int head = 0; head < L::kHeads; ++head) {
+  for (int pair = 0; pair < L::kDim / 64; ++pair) {
+    uint32_t first[2], middle[2];  // the words that hold the scales, of keys g and g + 8
+    uint32_t even[2][2], odd[2][2];
 #pragma unroll
-    for (int pair = 0; pair < L::kDim / 64; ++pair) {
-      uint32_t first[2], middle[2];  // the words that hold the scales, of keys g and g + 8
-      uint32_t even[2][2], odd[2][2];
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const char* const at =
-            keys + (g + 8 * r) * L::kStride + head * L::kHeadBytes + pair * 2 * block_bytes(L::kFormat);
-        first[r] = word(at);
-        middle[r] = word(at + 4 * kWords);
-        even[r][0] = word(at + 4 * t);
-        odd[r][0] = word(at + 4 * (kWords + 1 + t));
-        if constexpr (L::kFormat == Format::kQ8) {
-          even[r][1] = word(at + 4 * (t + 4));
-          odd[r][1] = word(at + 4 * (kWords + 5 + t));
-        }
-        if (t == 0) even[r][0] = __byte_perm(first[r], middle[r], 0x3254);
+    for (int r = 0; r < 2; ++r) {
+      const char* const at = keys + (g + 8 * r) * L::kStride + pair * 2 * block_bytes(L::kFormat);
+      first[r] = word(at);
+      middle[r] = word(at + 4 * kWords);
+      even[r][0] = word(at + 4 * t);
+      odd[r][0] = word(at + 4 * (kWords + 1 + t));
+      if constexpr (L::kFormat == Format::kQ8) {
+        even[r][1] = word(at + 4 * (t + 4));
+        odd[r][1] = word(at + 4 * (kWords + 5 + t));
       }
-      add_block<L>(s, even, low_half(first[0]), low_half(first[1]), 2 * pair, head, queries, offsets);
-      add_block<L>(s, odd, high_half(middle[0]), high_half(middle[1]), 2 * pair + 1, head, queries, offsets);
+      if (t == 0) even[r][0] = __byte_perm(first[r], middle[r], 0x3254);
     }
+    add_block<L>(s, even, low_value<__half>(first[0]), low_value<__half>(first[1]), 2 * pair, queries, offsets);
+    add_block<L>(s, odd, high_value<__half>(middle[0]), high_value<__half>(middle[1]), 2 * pair + 1, queries, offsets);
   }
 }
 
