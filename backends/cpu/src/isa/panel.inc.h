@@ -94,8 +94,14 @@ inline void panel_structure(const Visibility& visibility, const Panel& panel, Sp
 inline void panel_softmax(int64_t count, float* scores, PanelState& state, vf* rescale) {
   for (int v = 0; v < TSR_PANEL_VECTORS; v++) {
     float* column = scores + v * TSR_VL;
-    vf top = state.maximum[v];
-    for (int64_t j = 0; j < count; j++) top = max_or_second(load(column + j * kPanel), top);
+    // Four chains: one would wait for itself at every step.
+    vf tops[4] = {state.maximum[v], state.maximum[v], state.maximum[v], state.maximum[v]};
+    int64_t key = 0;
+    for (; key + 4 <= count; key += 4) {
+      for (int i = 0; i < 4; i++) tops[i] = max_or_second(load(column + (key + i) * kPanel), tops[i]);
+    }
+    for (; key < count; key++) tops[0] = max_or_second(load(column + key * kPanel), tops[0]);
+    const vf top = max_or_second(max_or_second(tops[0], tops[1]), max_or_second(tops[2], tops[3]));
     // A row that saw nothing yet has maximum -inf; subtracting 0 instead keeps -inf - (-inf) away.
     const vf base = select(top == splat(-kInf), splat(0), top);
     rescale[v] = exp2_nonpositive(state.maximum[v] - base);

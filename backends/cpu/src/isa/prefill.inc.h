@@ -69,26 +69,20 @@ inline void prefill_begin(const Problem& p, const Sequence& s, int64_t b, int64_
     const int64_t first = n * kPanel;
     panel.rows = static_cast<int>(rows - first < kPanel ? rows - first : kPanel);
     panel.queries = {queries.begin + first / p.group, queries.begin + (first + panel.rows - 1) / p.group + 1};
+    const uint8_t* rows_of_lanes[TSR_VL];
     for (int lane = 0; lane < kPanel; lane++) {
       const int64_t row = first + (lane < panel.rows ? lane : panel.rows - 1);
       panel.query[lane] = queries.begin + row / p.group;
       panel.head[lane] = kv_head * p.group + row % p.group;
       panel.position[lane] = static_cast<int32_t>(panel.query[lane] + s.visibility.offset);
       panel.slope[lane] = p.alibi_slopes ? p.alibi_slopes[panel.head[lane]] : 0;
-      if (lane + kRowsAhead < panel.rows) {
-        const int64_t next = row + kRowsAhead;
-        const uint8_t* ahead =
-            element(p.q, query_offset(p.q, s, b, queries.begin + next / p.group, kv_head * p.group + next % p.group));
-        for (int64_t at = 0; at < row_bytes(p.q.dtype, p.dim); at += 64) __builtin_prefetch(ahead + at);
-      }
-      float* to = scratch.rows + lane % TSR_VL * scratch.row_stride;
-      __builtin_memset(to, 0, static_cast<size_t>(padded(p.dim)) * sizeof(float));
-      if (lane < panel.rows) {
-        convert_row(p.q.dtype, element(p.q, query_offset(p.q, s, b, panel.query[lane], panel.head[lane])), p.dim, 1.0f,
-                    to);
-      }
+      const auto stored = [&](int64_t r) {
+        return element(p.q, query_offset(p.q, s, b, queries.begin + r / p.group, kv_head * p.group + r % p.group));
+      };
+      if (lane + kRowsAhead < panel.rows) prefetch_bytes(stored(row + kRowsAhead), row_bytes(p.q.dtype, p.dim));
+      rows_of_lanes[lane % TSR_VL] = lane < panel.rows ? stored(row) : nullptr;
       if (lane % TSR_VL == TSR_VL - 1) {
-        put_queries(p, scratch.rows, scratch.row_stride, n, lane + 1 - TSR_VL, scratch.operands);
+        put_queries(p, rows_of_lanes, n, lane + 1 - TSR_VL, scratch.rows, scratch.row_stride, scratch.operands);
       }
     }
     for (int v = 0; v < TSR_PANEL_VECTORS; v++) {

@@ -100,8 +100,13 @@ TSR_SIMD Operands carve_operands(const Problem& p, int64_t panels, int64_t tile_
   return o;
 }
 
-/// TSR_VL rows of queries, `stride` apart and zero up to padded(dim), become lanes from `lane` on of panel n.
-inline void put_queries(const Problem& p, const float* rows, int64_t stride, int64_t n, int lane, const Operands& o) {
+/// TSR_VL stored rows of queries (zeros for a nullptr) become lanes from `lane` on of panel n. `rows` is scratch.
+inline void put_queries(const Problem& p, const uint8_t* const* stored, int64_t n, int lane, float* rows,
+                        int64_t stride, const Operands& o) {
+  for (int i = 0; i < TSR_VL; i++) {
+    __builtin_memset(rows + i * stride, 0, static_cast<size_t>(padded(p.dim)) * sizeof(float));
+    if (stored[i] != nullptr) convert_row(p.q.dtype, stored[i], p.dim, 1.0f, rows + i * stride);
+  }
   for (int64_t d = 0; d < padded(p.dim); d += TSR_VL) {
     vf x[TSR_VL];
     for (int i = 0; i < TSR_VL; i++) x[i] = load(rows + i * stride + d);

@@ -84,9 +84,8 @@ TSR_SIMD bool cut(const float* from, int64_t count, int pieces, int32_t lowest, 
 }
 
 /// A stored row as pieces, zero from `dim` to padded(dim).
-inline bool cut_row(const Problem& p, const View& view, const uint8_t* row, int64_t dim, float scale, int32_t lowest,
-                    int32_t highest, const Operands& o, uint16_t* to, int64_t piece_stride) {
-  (void)p;
+inline bool cut_row(const View& view, const uint8_t* row, int64_t dim, float scale, int32_t lowest, int32_t highest,
+                    const Operands& o, uint16_t* to, int64_t piece_stride) {
   if (view.dtype == TSR_BF16) {
     __builtin_memcpy(to, row, static_cast<size_t>(dim) * 2);
     __builtin_memset(to + dim, 0, static_cast<size_t>(padded(dim) - dim) * 2);
@@ -106,14 +105,21 @@ inline bool cut_row(const Problem& p, const View& view, const uint8_t* row, int6
   return cut(o.wide, padded(dim), pieces_of(view.dtype), lowest, highest, to, piece_stride);
 }
 
-/// TSR_VL rows of queries become lanes from `lane` on of panel n.
-inline void put_queries(const Problem& p, const float* rows, int64_t stride, int64_t n, int lane, Operands& o) {
+/// TSR_VL stored rows of queries (zeros for a nullptr) become lanes from `lane` on of panel n.
+inline void put_queries(const Problem& p, const uint8_t* const* stored, int64_t n, int lane, float*, int64_t,
+                        Operands& o) {
   const int pieces = pieces_of(p.q.dtype);
   const int64_t dim = padded(p.dim);
   bool plain = lane == 0 || o.plain[n] != 0;
   for (int i = 0; i < TSR_VL; i++) {
-    plain &= cut(rows + i * stride, dim, pieces, lowest_factor(pieces), highest_factor(pieces), o.rows + i * dim,
-                 TSR_VL * dim);
+    if (stored[i] != nullptr) {
+      plain &= cut_row(p.q, stored[i], p.dim, 1.0f, lowest_factor(pieces), highest_factor(pieces), o, o.rows + i * dim,
+                       TSR_VL * dim);
+      continue;
+    }
+    for (int piece = 0; piece < pieces; piece++) {
+      __builtin_memset(o.rows + (piece * TSR_VL + i) * dim, 0, static_cast<size_t>(dim) * 2);
+    }
   }
   o.plain[n] = plain ? 1 : 0;
   for (int piece = 0; piece < pieces; piece++) {
@@ -133,7 +139,7 @@ inline void load_keys(const Problem& p, const Sequence& s, int64_t b, int64_t kv
   o.plain_keys = true;
   for (int64_t j = 0; j < keys.size(); j++) {
     prefetch_key_row(p, p.k, s, b, kv_head, keys.begin + j + kRowsAhead, keys.end, p.dim);
-    o.plain_keys &= cut_row(p, p.k, key_row(p, p.k, s, b, kv_head, keys.begin + j), p.dim, scale, lowest_factor(pieces),
+    o.plain_keys &= cut_row(p.k, key_row(p, p.k, s, b, kv_head, keys.begin + j), p.dim, scale, lowest_factor(pieces),
                             highest_factor(pieces), o, o.keys + j * left_stride(p.dim), key_piece(p, o.tile_keys));
   }
 }
@@ -150,7 +156,7 @@ inline bool load_values(const Problem& p, const Sequence& s, int64_t b, int64_t 
     for (int64_t i = 0; i < kRows; i++) {
       if (j + i < keys.size()) {
         prefetch_key_row(p, p.v, s, b, kv_head, keys.begin + j + i + kRowsAhead, keys.end, p.value_dim);
-        plain &= cut_row(p, p.v, key_row(p, p.v, s, b, kv_head, keys.begin + j + i), p.value_dim, scale, kLowestValue,
+        plain &= cut_row(p.v, key_row(p, p.v, s, b, kv_head, keys.begin + j + i), p.value_dim, scale, kLowestValue,
                          highest_value(pieces), o, o.rows + i * dim, kRows * dim);
       } else {
         for (int piece = 0; piece < pieces; piece++) {

@@ -155,15 +155,16 @@ TSR_SIMD int64_t tile_stride(int64_t dim) {
   return (lines | 1) * 16;
 }
 
+TSR_SIMD void prefetch_bytes(const uint8_t* from, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
+}
+
 /// Rows of one head lie apart, often a page or more, where hardware prefetchers don't follow: asks for the one that will be
 /// read kRowsAhead rows later.
 constexpr int64_t kRowsAhead = 4;
 TSR_SIMD void prefetch_key_row(const Problem& p, const View& view, const Sequence& s, int64_t b, int64_t kv_head,
                                int64_t j, int64_t end, int64_t dim) {
-  if (j >= end) return;
-  const uint8_t* row = key_row(p, view, s, b, kv_head, j);
-  const int64_t bytes = row_bytes(view.dtype, dim);
-  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at);
+  if (j < end) prefetch_bytes(key_row(p, view, s, b, kv_head, j), row_bytes(view.dtype, dim));
 }
 
 /// Keys [keys.begin, keys.end) of one KV head as fp32 rows. Returns true if any element is NaN or infinite.
