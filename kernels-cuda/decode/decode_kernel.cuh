@@ -23,9 +23,9 @@
 
 namespace tsr::cuda::decode {
 
-/// The rows of a block: all of its queries' keys, and those that every row sees.
+/// Keys of a block: its split of those that its rows see, and those that every row sees.
 struct BlockKeys {
-  int begin, end;  ///< of this split
+  int begin, end;
   int common_begin, common_end;
 };
 
@@ -57,7 +57,7 @@ __device__ __forceinline__ void team_barrier(int team) {
 
 /// One tile of keys: scores, weights, accumulators.
 template <class L>
-__device__ __forceinline__ void attend_tile(const Parameters& p, const BlockKeys& keys, int key0, char* stage,
+__device__ __forceinline__ void attend_tile(const Parameters& p, const int2& common, int end, int key0, char* stage,
                                             float* scratch, const Row* rows, const Queries<L>& queries,
                                             const NibbleOffsets<L>& offsets, Running<L>& running, Accumulators<L>& out,
                                             ScaleRange<L>& range, int lane) {
@@ -70,11 +70,11 @@ __device__ __forceinline__ void attend_tile(const Parameters& p, const BlockKeys
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[n][i] *= rows[8 * n + lane % 4 * 2 + i % 2].base2_factor;
     }
-    if (key0 < keys.common_begin || key0 + kTileKeys > min(keys.common_end, keys.end)) {
-      hide_by_structure<L>(s, rows, key0, keys.end, lane);
+    if (key0 < common.x || key0 + kTileKeys > common.y) {
+      hide_by_structure<L>(s, rows, key0, end, lane);
     }
   } else {
-    apply_options<L>(s, scratch, rows, key0, keys.end, lane);
+    apply_options<L>(s, scratch, rows, key0, end, lane);
     if (p.a.mask.given() || p.a.bias.given()) clear_hidden_values<L>(s, values, lane);
   }
   follow_maximum<L>(running, out, s);
@@ -169,6 +169,7 @@ template <class L>
 __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __grid_constant__ Parameters p) {
   extern __shared__ __align__(16) char memory[];
   __shared__ Row rows[L::kRows];
+  __shared__ int2 common;
   __shared__ float nibble_offsets[L::kFormat == Format::kQ4 ? L::kRows * L::kDim / 32 : 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int team = warp / L::kTeam, head = warp % L::kTeam, teams = warps / L::kTeam;
@@ -183,6 +184,8 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
   const Work w = work_of(p, blockIdx.x);
   const Sequence s = sequence_of(p.a, w.batch);
   const BlockKeys keys = block_keys<L>(p, s, w);
+  // Seldom read: not worth two registers.
+  if (threadIdx.x == 0) common = make_int2(keys.common_begin, min(keys.common_end, keys.end));
   const int step = teams * kTileKeys;
   const int first = keys.begin + team * kTileKeys;
   TileCopier<L> copier(p, s, w.batch, w.head_unit * L::kTeam, first, step, keys.end, team_lane);
@@ -214,7 +217,7 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       running.maximum[n][c] = TSR_NEG_INF;
-      running.base[n][c] = running.sum[n][c] = 0;
+      running.sum[n][c] = 0;
     }
 #pragma unroll
     for (int m = 0; m < L::kSteps; ++m) out[n][m][0] = out[n][m][1] = out[n][m][2] = out[n][m][3] = 0;
@@ -226,8 +229,8 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
     team_barrier<L>(team);  // the copies of all lanes are there, and the stage before this one is read
     copier.copy(p, ring_address + (stage == 0 ? p.stages - 1 : stage - 1) * L::kStageBytes);
     copy_async_commit();
-    attend_tile<L>(p, keys, key0, ring + stage * L::kStageBytes + head * L::kHeadBytes, scratch, rows + head * 8,
-                   queries, offsets, running, out, range, lane);
+    attend_tile<L>(p, common, keys.end, key0, ring + stage * L::kStageBytes + head * L::kHeadBytes, scratch,
+                   rows + head * 8, queries, offsets, running, out, range, lane);
     stage = stage + 1 == p.stages ? 0 : stage + 1;
   }
   copy_async_wait<0>();

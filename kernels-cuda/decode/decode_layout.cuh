@@ -67,10 +67,10 @@ TSR_HOST_DEVICE constexpr int shared_bytes(Format f, int d, Variant v, int warps
   return ring_bytes(f, d, v, warps, stages) + warps * scratch_bytes(v) + query_bytes(d, v);
 }
 
-/// Which instantiations exist: two heads where blocks of 32 make short rows, and none that would need more registers than
-/// there are (more row tiles in the grid take the place of a second one in the block).
+/// Which instantiations exist: two heads where blocks of 32 make short rows; two tiles where there are registers for them (more
+/// row tiles in the grid take their place, which read the same keys at the same time).
 TSR_HOST_DEVICE constexpr bool exists(Format f, int d, Variant v) {
-  return v == Variant::kOneTile || (v == Variant::kTwoTiles ? !is_blocked(f) || d <= 128 : is_blocked(f) && d <= 128);
+  return v == Variant::kOneTile || (d <= 128 && (v == Variant::kTwoTiles || is_blocked(f)));
 }
 
 template <Format kFormat_, int kDim_, Variant kVariant_>

@@ -26,7 +26,8 @@ class Queries {
   }
 
  private:
-  static constexpr bool kInRegisters = L::kDim <= 128;
+  /// (q4_0's products need more registers, and two warps' ring some.)
+  static constexpr bool kInRegisters = L::kDim <= (L::kFormat == Format::kQ4 && L::kTeam == 2 ? 64 : 128);
   const uint2* table_;
   uint2 held_[kInRegisters ? L::kTiles * L::kSteps : 1];
 };
@@ -68,7 +69,8 @@ template <class L, class T>
 __device__ __forceinline__ void scores_16_bit(float (&s)[L::kTiles][4], const char* keys, const Queries<L>& queries,
                                               int lane) {
   const uint32_t address = shared_address(keys) + lane % 16 * L::kStride + lane / 16 * 16;
-  float odd[L::kTiles][4] = {};  // a second chain of sums
+  constexpr bool kTwoChains = L::kTiles == 1;  // of sums: two tiles are two chains already
+  float odd[L::kTiles][4] = {};
 #pragma unroll
   for (int step = 0; step < L::kSteps; ++step) {
     uint32_t k[4];
@@ -76,13 +78,12 @@ __device__ __forceinline__ void scores_16_bit(float (&s)[L::kTiles][4], const ch
 #pragma unroll
     for (int n = 0; n < L::kTiles; ++n) {
       const uint2 q = queries.get(n, step);
-      mma_16816<T>(step % 2 != 0 ? odd[n] : s[n], k, q.x, q.y);
+      mma_16816<T>(kTwoChains && step % 2 != 0 ? odd[n] : s[n], k, q.x, q.y);
     }
   }
+  if constexpr (kTwoChains) {
 #pragma unroll
-  for (int n = 0; n < L::kTiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) s[n][i] += odd[n][i];
+    for (int i = 0; i < 4; ++i) s[0][i] += odd[0][i];
   }
 }
 
@@ -90,6 +91,7 @@ template <class L>
 __device__ __forceinline__ void scores_f8(float (&s)[L::kTiles][4], const char* keys, const Queries<L>& queries,
                                           int lane) {
   const char* const row = keys + lane / 4 * L::kStride + lane % 4 * 4;
+  constexpr bool kTwoChains = L::kTiles == 1;
   float odd[L::kTiles][4] = {};
 #pragma unroll
   for (int step = 0; step < L::kSteps; ++step) {
@@ -98,13 +100,12 @@ __device__ __forceinline__ void scores_f8(float (&s)[L::kTiles][4], const char* 
 #pragma unroll
     for (int n = 0; n < L::kTiles; ++n) {
       const uint2 q = queries.get(n, step);
-      mma_16816<__half>(step % 2 != 0 ? odd[n] : s[n], k, q.x, q.y);
+      mma_16816<__half>(kTwoChains && step % 2 != 0 ? odd[n] : s[n], k, q.x, q.y);
     }
   }
+  if constexpr (kTwoChains) {
 #pragma unroll
-  for (int n = 0; n < L::kTiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) s[n][i] += odd[n][i];
+    for (int i = 0; i < 4; ++i) s[0][i] += odd[0][i];
   }
 }
 

@@ -13,12 +13,10 @@ namespace tsr::cuda::decode {
 template <class L>
 using Scores = float[L::kTiles][4];
 
-/// State of the online softmax: rows 2t and 2t + 1 of each N tile. In base 2: the maximum, and what scores are reduced by
-/// (0 until there is one). The sum is this lane's share.
+/// State of the online softmax: rows 2t and 2t + 1 of each N tile. The maximum is in base 2, the sum this lane's share.
 template <class L>
 struct Running {
   float maximum[L::kTiles][2];
-  float base[L::kTiles][2];
   float sum[L::kTiles][2];
 };
 
@@ -107,7 +105,6 @@ __device__ __forceinline__ void follow_maximum(Running<L>& r, Accumulators<L>& o
       x = fmaxf(x, r.maximum[n][c]);
       const float factor = x == TSR_NEG_INF ? 1.0f : exp2_fast(r.maximum[n][c] - x);
       r.maximum[n][c] = x;
-      r.base[n][c] = x == TSR_NEG_INF ? 0.0f : x - kLift<L>;
       r.sum[n][c] *= factor;
 #pragma unroll
       for (int m = 0; m < L::kSteps; ++m) {
@@ -124,10 +121,12 @@ __device__ __forceinline__ void weigh(Running<L>& r, Weights<L>& p, const Scores
   using T = std::conditional_t<L::kFormat == Format::kBF16, __nv_bfloat16, __half>;
 #pragma unroll
   for (int n = 0; n < L::kTiles; ++n) {
-    float w[4];
+    float w[4], base[2];
+#pragma unroll
+    for (int c = 0; c < 2; ++c) base[c] = r.maximum[n][c] == TSR_NEG_INF ? 0.0f : r.maximum[n][c] - kLift<L>;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      w[i] = exp2_fast(s[n][i] - r.base[n][i % 2]);
+      w[i] = exp2_fast(s[n][i] - base[i % 2]);
       r.sum[n][i % 2] += w[i];
     }
 #pragma unroll
