@@ -43,6 +43,12 @@ cudaError_t launch_simt(const Attention& a, const Plan& plan, void* workspace, c
 Plan plan_mma(const Attention& a, const Limits& limits, bool aligned);
 cudaError_t launch_mma(const Attention& a, const Plan& plan, void* workspace, cudaStream_t stream);
 
+/// sm90/: wgmma and TMA, for sm_90a alone. As mma with 16-byte alignment; no soft cap, ALiBi, bias or mask; out 16-bit; at
+/// least one key; pages of 8, 16, 32, 64 or a multiple of 128 keys.
+bool has_wgmma();  ///< this build has the code, and the driver what it needs
+Plan plan_wgmma(const Attention& a, const Limits& limits);
+cudaError_t launch_wgmma(const Attention& a, const Plan& plan, void* workspace, cudaStream_t stream);
+
 /// decode/: mma.sync with the heads of a group on one side, the keys on the other; q 16-bit; k and v of one type out of
 /// {q's, f8, q8_0, q4_0}; splits.
 Plan plan_decode(const Attention& a, const Limits& limits);

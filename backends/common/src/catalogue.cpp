@@ -64,6 +64,9 @@ bool objects(const Variant& row, const Problem& p, Say&& say) {
   if (const uint32_t missing = features_of(p) & row.lacks) {
     return refuse([&] { return text("it has no ", feature_name(missing & (~missing + 1))); });
   }
+  if (const char* const why = row.refuses != nullptr ? row.refuses(p) : nullptr) {
+    return refuse([&] { return std::string(why); });
+  }
   if (p.num_splits > 1 && !row.splits) {
     return refuse([&] { return text("num_splits is ", p.num_splits, ", it does not split keys (0 or 1)"); });
   }

@@ -17,6 +17,7 @@ constexpr int64_t kDecodeKeysPerQuery = 4;
 Plan plan_aligned(const Attention& a, const Limits& limits) { return plan_mma(a, limits, true); }
 Plan plan_unaligned(const Attention& a, const Limits& limits) { return plan_mma(a, limits, false); }
 
+const Kernel kWgmma{"prefill-wgmma", plan_wgmma, launch_wgmma, 90, true};
 const Kernel kMma{"prefill-mma", plan_aligned, launch_mma, 80, true};
 const Kernel kMmaUnaligned{"prefill-mma-unaligned", plan_unaligned, launch_mma, 80, true};
 const Kernel kPrefillSimt{"prefill-simt", plan_simt, launch_simt, 80, false};
@@ -43,9 +44,31 @@ tsr_kernel_family preferred_family(const Problem& p) {
   return few && p.max_keys >= kDecodeKeysPerQuery * p.max_queries ? TSR_FAMILY_DECODE : TSR_FAMILY_PREFILL;
 }
 
+// A page is whole key tiles, or a key tile is whole pages: tiles are 64 or 128 keys, and their layout repeats every 8.
+const char* wgmma_refuses(const Problem& p) {
+  const int64_t page = p.page_size;
+  if (p.max_keys == 0 || (p.paged() && p.page_count == 0)) return "there are no keys";
+  if (p.paged() && page % 128 != 0 && page != 64 && page != 32 && page != 16 && page != 8) {
+    return "it takes pages of 8, 16, 32, 64 or a multiple of 128 keys";
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::vector<Variant> make_catalogue(const Limits& limits) {
+  Variant wgmma =
+      row_of(kWgmma, TSR_FAMILY_PREFILL,
+             "Many queries, 16-bit, Hopper: wgmma, tiles by TMA, one producer and two consumer warpgroups", limits);
+  wgmma.arch = "sm_90a";
+  wgmma.usable = limits.arch == 90 && has_wgmma();
+  if (!wgmma.usable)
+    wgmma.reason = text("needs sm_90a code on a device of compute capability 9.0, this is sm_", limits.arch);
+  wgmma.q_dtypes = wgmma.kv_dtypes = wgmma.out_dtypes = kHalfTypes;
+  wgmma.lacks = kFeatureMixedTypes | kFeatureWideValues | kFeatureSoftcap | kFeatureAlibi | kFeatureBias | kFeatureMask;
+  wgmma.alignment = 16;
+  wgmma.refuses = wgmma_refuses;
+
   Variant mma =
       row_of(kMma, TSR_FAMILY_PREFILL,
              "Many queries, 16-bit: mma.sync on tiles of queries and keys, 16-byte asynchronous copies", limits);
@@ -83,7 +106,7 @@ std::vector<Variant> make_catalogue(const Limits& limits) {
   decode_simt.kv_dtypes = kCacheTypes;
   decode_simt.splits = true;
 
-  return {mma, unaligned, simt, decode, decode_simt};
+  return {wgmma, mma, unaligned, simt, decode, decode_simt};
 }
 
 int preference(const Problem& problem, const Variant& row) {

@@ -189,9 +189,12 @@ cudaError_t launch(const Attention& a, cudaStream_t stream) {
 }  // namespace
 
 Plan plan_simt(const Attention& a, const Limits&) { return plan_of(a, true); }
+bool has_wgmma() { return true; }
+Plan plan_wgmma(const Attention& a, const Limits&) { return plan_of(a, false); }
 Plan plan_mma(const Attention& a, const Limits&, bool) { return plan_of(a, false); }
 Plan plan_decode(const Attention& a, const Limits&) { return plan_of(a, true); }
 cudaError_t launch_simt(const Attention& a, const Plan&, void*, cudaStream_t stream) { return launch(a, stream); }
+cudaError_t launch_wgmma(const Attention& a, const Plan&, void*, cudaStream_t stream) { return launch(a, stream); }
 cudaError_t launch_mma(const Attention& a, const Plan&, void*, cudaStream_t stream) { return launch(a, stream); }
 cudaError_t launch_decode(const Attention& a, const Plan&, void*, cudaStream_t stream) { return launch(a, stream); }
 

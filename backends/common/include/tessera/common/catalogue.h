@@ -52,6 +52,8 @@ struct Variant {
   int32_t alignment = 1;
   /// Feature bits that it can't do.
   uint32_t lacks = 0;
+  /// What else it can't do, in words that always live; returns NULL for a problem that it can. NULL: nothing else.
+  const char* (*refuses)(const Problem& problem) = nullptr;
   /// Can divide the keys of a query among workers; otherwise num_splits has to be 0 or 1.
   bool splits = false;
   /// This device can run it; else why not.

@@ -1,0 +1,24 @@
+// The instantiations of prefill.cuh. Each file prefill_*.cu defines those of one type; they are compiled for sm_90a alone.
+#pragma once
+
+#include "../kernels.h"
+#include "launch.h"
+
+namespace tsr::cuda::sm90 {
+
+struct Instance {
+  int32_t dim;  ///< of q, k and v: what a tile holds
+  int32_t keys;
+  int32_t shared_bytes;
+  cudaError_t (*launch)(const Attention& a, const Maps& maps, const Launch& launch, int blocks, cudaStream_t stream);
+};
+
+/// Narrowest first.
+struct InstanceList {
+  const Instance* begin = nullptr;
+  const Instance* end = nullptr;
+};
+InstanceList instances_f16();
+InstanceList instances_bf16();
+
+}  // namespace tsr::cuda::sm90

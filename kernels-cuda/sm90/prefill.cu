@@ -1,0 +1,119 @@
+// Which instantiation a problem gets, its tensor maps, its grid, its launch. Host code: for any architecture.
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include "../kernels.h"
+#include "instances.h"
+#include "launch.h"
+
+namespace tsr::cuda {
+namespace {
+
+using namespace sm90;
+
+/// Keys and values of the heads of one section stay in the L2 cache together if they are no more than this.
+constexpr int64_t kSectionBytes = int64_t{32} << 20;
+constexpr int kRows = 128, kHalfRows = 64, kThreads = 384, kCounterBytes = 64;
+
+InstanceList instances(bool f16) {
+#if defined(TSR_HAVE_SM90A)
+  return f16 ? instances_f16() : instances_bf16();
+#else
+  return f16 ? InstanceList{} : InstanceList{};
+#endif
+}
+
+const Instance* choose(const Attention& a, const Limits& limits) {
+  const InstanceList list = instances(a.q.type == Type::kF16);
+  for (const Instance* i = list.begin; i != list.end; ++i) {
+    if (i->dim >= a.dim && i->dim >= a.value_dim && i->shared_bytes <= limits.shared_per_block) return i;
+  }
+  return nullptr;
+}
+
+// From the driver, so that nothing links libcuda.
+PFN_cuTensorMapEncodeTiled_v12000 encoder() {
+  static const auto found = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
+    return error == cudaSuccess ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function) : nullptr;
+  }();
+  return found;
+}
+
+struct Extents {
+  int64_t columns, rows, heads, batch;
+};
+
+/// Boxes of 64 columns and `box_rows` rows, swizzled; what is outside the extents reads as zeros.
+bool encode(CUtensorMap* map, const View& view, const Extents& e, int box_rows) {
+  const auto stride = [](int64_t bytes, int64_t extent) { return static_cast<cuuint64_t>(extent > 1 ? bytes : 16); };
+  const cuuint64_t dims[] = {static_cast<cuuint64_t>(e.columns), static_cast<cuuint64_t>(e.rows),
+                             static_cast<cuuint64_t>(e.heads), static_cast<cuuint64_t>(e.batch)};
+  const cuuint64_t strides[] = {stride(view.row, e.rows), stride(view.head, e.heads), stride(view.batch, e.batch)};
+  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows), 1, 1}, steps[] = {1, 1, 1, 1};
+  const CUtensorMapDataType type =
+      view.type == Type::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  return encoder()(map, type, 4, view.data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                   CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+int box_rows(const Attention& a, int keys) {
+  return a.paged() && a.page_size < keys ? static_cast<int>(a.page_size) : keys;
+}
+
+}  // namespace
+
+bool has_wgmma() { return instances(true).begin != nullptr && encoder() != nullptr; }
+
+Plan plan_wgmma(const Attention& a, const Limits& limits) {
+  Plan plan;
+  const Instance* const instance = choose(a, limits);
+  if (instance == nullptr || encoder() == nullptr || a.key_rows > INT32_MAX || a.query_rows > INT32_MAX) return plan;
+  plan.tile_q = kRows;
+  plan.tile_k = instance->keys;
+  plan.stages = 2;
+  plan.threads = kThreads;
+  plan.shared_bytes = instance->shared_bytes;
+  plan.workspace_bytes = kCounterBytes;
+  plan.config = limits.multiprocessors;
+  return plan;
+}
+
+cudaError_t launch_wgmma(const Attention& a, const Plan& plan, void* workspace, cudaStream_t stream) {
+  Limits limits;
+  limits.shared_per_block = plan.shared_bytes;
+  const Instance* const instance = choose(a, limits);
+  if (instance == nullptr || plan.threads == 0) return cudaErrorInvalidConfiguration;
+
+  const int64_t tiles = a.packed_q ? a.query_rows / kRows + a.batch : (a.query_rows + kRows - 1) / kRows;
+  const int64_t lanes = a.packed_q ? a.heads : static_cast<int64_t>(a.batch) * a.heads;
+  if (tiles * lanes > INT32_MAX) return cudaErrorInvalidConfiguration;
+  const int64_t head_bytes = (a.packed_k ? a.key_rows : a.max_keys) * (a.dim + a.value_dim) * 2;
+  const int64_t kv_heads = head_bytes > 0 ? kSectionBytes / head_bytes : lanes;
+  Launch launch;
+  launch.order = {static_cast<uint32_t>(tiles), static_cast<uint32_t>(lanes),
+                  static_cast<uint32_t>(clamped((kv_heads > 0 ? kv_heads : 1) * a.group, 1, lanes))};
+  launch.total = static_cast<uint32_t>(tiles * lanes);
+  launch.box_rows = box_rows(a, instance->keys);
+  launch.counter = static_cast<uint32_t*>(workspace);
+
+  Maps maps;
+  const int64_t q_batch = a.packed_q ? 1 : a.batch;
+  const int64_t k_batch = a.paged() ? a.page_count : a.packed_k ? 1 : a.batch;
+  const int64_t k_rows = a.paged() ? a.page_size : a.key_rows;
+  if (!encode(&maps.q, a.q, {a.dim, a.query_rows, a.heads, q_batch}, kHalfRows) ||
+      !encode(&maps.k, a.k, {a.dim, k_rows, a.kv_heads, k_batch}, launch.box_rows) ||
+      !encode(&maps.v, a.v, {a.value_dim, k_rows, a.kv_heads, k_batch}, launch.box_rows)) {
+    return cudaErrorInvalidValue;
+  }
+  if (const cudaError_t error = cudaMemsetAsync(workspace, 0, sizeof(uint32_t), stream); error != cudaSuccess)
+    return error;
+  const int64_t blocks = tiles * lanes < plan.config ? tiles * lanes : plan.config;
+  return instance->launch(a, maps, launch, static_cast<int>(blocks), stream);
+}
+
+}  // namespace tsr::cuda
