@@ -19,6 +19,7 @@
 
 #include "tessera/common/numeric.h"
 #include "tessera/common/problem.h"
+#include "thread_pool.h"
 
 namespace tsr::cpu {
 namespace {

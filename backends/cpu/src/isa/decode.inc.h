@@ -290,7 +290,7 @@ Plan plan_decode(const Problem& p, int threads) {
   plan.tile_q = static_cast<int32_t>(t.rows);
   plan.tile_k = static_cast<int32_t>(kDecodeTile);
   plan.splits = static_cast<int32_t>(t.splits);
-  plan.threads = static_cast<int32_t>(items < threads ? (items > 0 ? items : 1) : threads);
+  plan.threads = threads_of(p, items, threads);
   if (items > 0) {
     const int64_t parts = t.splits > 1 ? p.batch * p.kv_heads * t.tiles * t.splits * t.rows : 0;
     plan.workspace_bytes = static_cast<uint64_t>(decode_scratch(p, t, nullptr, nullptr) * threads +
@@ -312,7 +312,7 @@ tsr_status decode(const Problem& p, const Plan&, std::byte* workspace, ThreadPoo
   const int64_t split_stride = t.rows * partial_stride(p);
   const int64_t head_stride = t.splits * split_stride;
   const int64_t lists = p.batch * t.tiles * t.head_items;  // of splits
-  pool.run(lists * t.splits, [&](int64_t item, int worker) {
+  run_items(p, pool, lists * t.splits, [&](int64_t item, int worker) {
     if (cancelled(p)) return;
     // Items of one key range follow each other: their rows share pages of memory.
     const int64_t split = item / lists;
@@ -323,7 +323,7 @@ tsr_status decode(const Problem& p, const Plan&, std::byte* workspace, ThreadPoo
                 partials + (tile * p.kv_heads + first) * head_stride + split * split_stride, head_stride);
   });
   if (t.splits == 1 || cancelled(p)) return cancelled(p) ? TSR_ABORTED : TSR_OK;
-  pool.run(p.batch * t.tiles * p.kv_heads, [&](int64_t part, int worker) {
+  run_items(p, pool, p.batch * t.tiles * p.kv_heads, [&](int64_t part, int worker) {
     const int64_t tile = part / p.kv_heads;
     merge_splits(p, tile / t.tiles, part % p.kv_heads, tile % t.tiles, t, partials + part * head_stride, split_stride,
                  scratch_of(worker).out);

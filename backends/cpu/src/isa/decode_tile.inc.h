@@ -167,11 +167,6 @@ TSR_SIMD void add_values(const float* weights, const int32_t* hidden, const Head
   if (d < dim) add_values_special(T, weights, hidden, values, d, dim - d, R, rescale, stride, out);
 }
 
-template <int N>
-struct Constant {
-  constexpr operator int() const { return N; }
-};
-
 /// Four rows, then two, then one at a time; the first pass asks for the next tile.
 template <class F>
 TSR_SIMD void in_rows(int64_t rows, HeadRows head, F&& body) {

@@ -5,6 +5,8 @@
 struct Panel {
   Span queries;
   int rows;
+  /// Vectors that hold a row: lanes past them are left as they are.
+  int vectors() const { return (rows + TSR_VL - 1) / TSR_VL; }
   int64_t query[kPanel];
   int64_t head[kPanel];
   alignas(64) int32_t position[kPanel];  ///< query + offset, for ALiBi
@@ -91,8 +93,8 @@ inline void panel_structure(const Visibility& visibility, const Panel& panel, Sp
 
 /// Online softmax of one tile: scores become weights 2^(s - maximum), the running maximum and sum move on, and
 /// `rescale` is what earlier results must be multiplied by.
-inline void panel_softmax(int64_t count, float* scores, PanelState& state, vf* rescale) {
-  for (int v = 0; v < TSR_PANEL_VECTORS; v++) {
+inline void panel_softmax(int vectors, int64_t count, float* scores, PanelState& state, vf* rescale) {
+  for (int v = 0; v < vectors; v++) {
     float* column = scores + v * TSR_VL;
     // Four chains: one would wait for itself at every step.
     vf tops[4] = {state.maximum[v], state.maximum[v], state.maximum[v], state.maximum[v]};

@@ -127,13 +127,13 @@ inline void prefill_panel(const Problem& p, const Sequence& s, int64_t b, int64_
   if (special) {
     for (int64_t at = 0; at < count * kPanel; at++) scratch.hidden[at] = scratch.scores[at] == -kInf;
   }
-  vf rescale[TSR_PANEL_VECTORS];
-  panel_softmax(count, scratch.scores, scratch.states[n], rescale);
+  vf rescale[TSR_PANEL_VECTORS] = {};
+  panel_softmax(panel.vectors(), count, scratch.scores, scratch.states[n], rescale);
   float* out = scratch.out + n * padded(p.value_dim) * kPanel;
   if (special) {
     panel_values_special(p, s, b, kv_head, keys, scratch.scores, scratch.hidden, rescale, scratch.rows, out);
   } else {
-    product_values(p, keys.begin - tile_begin, count, scratch.scores, rescale, scratch.operands, out);
+    product_values(p, panel, keys.begin - tile_begin, count, scratch.scores, rescale, scratch.operands, out);
   }
 }
 
@@ -183,7 +183,7 @@ Plan plan_prefill(const Problem& p, int threads) {
   Plan plan;
   plan.tile_q = static_cast<int32_t>(tiling.queries * p.group);
   plan.tile_k = static_cast<int32_t>(kTileKeys);
-  plan.threads = static_cast<int32_t>(items < threads ? (items > 0 ? items : 1) : threads);
+  plan.threads = threads_of(p, items, threads);
   plan.workspace_bytes =
       items > 0 ? static_cast<uint64_t>(prefill_scratch(p, tiling, nullptr, nullptr)) * static_cast<uint64_t>(threads)
                 : 0;
@@ -194,7 +194,7 @@ tsr_status prefill(const Problem& p, const Plan&, std::byte* workspace, ThreadPo
   PrefillTiling tiling = prefill_tiling(p, p.max_queries);
   const int64_t per_thread = prefill_scratch(p, tiling, nullptr, nullptr);
   tiling.tiles = (longest_sequence(p) + tiling.queries - 1) / tiling.queries;
-  pool.run(p.batch * p.kv_heads * tiling.tiles, [&](int64_t item, int worker) {
+  run_items(p, pool, p.batch * p.kv_heads * tiling.tiles, [&](int64_t item, int worker) {
     if (cancelled(p)) return;
     PrefillScratch scratch;
     prefill_scratch(p, tiling, workspace + worker * per_thread, &scratch);

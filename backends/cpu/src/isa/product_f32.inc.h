@@ -6,30 +6,31 @@ constexpr int kBlock = TSR_BLOCK;
 /// bound of docs/semantics.md, "Numbers". A multiple of it costs one addition to memory each.
 constexpr int64_t kChain = 64;
 
-/// scores[m][row] = scale * sum over d of keys[m][d] * queries[d][row], for M keys. Scaled here and not in Q: products of
+/// scores[m][row] = scale * sum over d of keys[m][d] * queries[d][row], for M keys and the first V vectors
+/// of rows. Scaled here and not in Q: products of
 /// short mantissas (fp16 input) stay exact for longer.
-template <int M>
+template <int M, int V>
 TSR_SIMD void score_block(const float* queries, const float* keys, int64_t stride, int64_t dim, float scale,
                           float* scores) {
   const vf factor = splat(scale);
   for (int64_t begin = 0; begin < dim; begin += kChain) {
     const int64_t end = begin + kChain < dim ? begin + kChain : dim;
-    vf acc[M][TSR_PANEL_VECTORS] = {};
+    vf acc[M][V] = {};
     for (int64_t d = begin; d < end; d++) {
-      vf q[TSR_PANEL_VECTORS];
+      vf q[V];
 #pragma GCC unroll 8
-      for (int v = 0; v < TSR_PANEL_VECTORS; v++) q[v] = load(queries + d * kPanel + v * TSR_VL);
+      for (int v = 0; v < V; v++) q[v] = load(queries + d * kPanel + v * TSR_VL);
 #pragma GCC unroll 16
       for (int m = 0; m < M; m++) {
         const vf k = splat(keys[m * stride + d]);
 #pragma GCC unroll 8
-        for (int v = 0; v < TSR_PANEL_VECTORS; v++) acc[m][v] = fma(k, q[v], acc[m][v]);
+        for (int v = 0; v < V; v++) acc[m][v] = fma(k, q[v], acc[m][v]);
       }
     }
 #pragma GCC unroll 16
     for (int m = 0; m < M; m++) {
 #pragma GCC unroll 8
-      for (int v = 0; v < TSR_PANEL_VECTORS; v++) {
+      for (int v = 0; v < V; v++) {
         float* at = scores + m * kPanel + v * TSR_VL;
         store(at, begin == 0 ? acc[m][v] * factor : fma(acc[m][v], factor, load(at)));
       }
@@ -37,29 +38,30 @@ TSR_SIMD void score_block(const float* queries, const float* keys, int64_t strid
   }
 }
 
-/// out[m][row] = out[m][row] * rescale[row] + sum over keys of values[key][m] * weights[key][row], for M dimensions.
+/// out[m][row] = out[m][row] * rescale[row] + sum over keys of values[key][m] * weights[key][row], for M dimensions and
+/// V vectors of rows.
 /// Each chain of keys starts from zero, so rounding grows with the chain and not with the whole sequence.
-template <int M>
+template <int M, int V>
 TSR_SIMD void value_block(const float* weights, const float* values, int64_t stride, int64_t keys, const vf* rescale,
                           float* out) {
   for (int64_t begin = 0; begin < keys; begin += kChain) {
     const int64_t end = begin + kChain < keys ? begin + kChain : keys;
-    vf acc[M][TSR_PANEL_VECTORS] = {};
+    vf acc[M][V] = {};
     for (int64_t j = begin; j < end; j++) {
-      vf w[TSR_PANEL_VECTORS];
+      vf w[V];
 #pragma GCC unroll 8
-      for (int v = 0; v < TSR_PANEL_VECTORS; v++) w[v] = load(weights + j * kPanel + v * TSR_VL);
+      for (int v = 0; v < V; v++) w[v] = load(weights + j * kPanel + v * TSR_VL);
 #pragma GCC unroll 16
       for (int m = 0; m < M; m++) {
         const vf x = splat(values[j * stride + m]);
 #pragma GCC unroll 8
-        for (int v = 0; v < TSR_PANEL_VECTORS; v++) acc[m][v] = fma(x, w[v], acc[m][v]);
+        for (int v = 0; v < V; v++) acc[m][v] = fma(x, w[v], acc[m][v]);
       }
     }
 #pragma GCC unroll 16
     for (int m = 0; m < M; m++) {
 #pragma GCC unroll 8
-      for (int v = 0; v < TSR_PANEL_VECTORS; v++) {
+      for (int v = 0; v < V; v++) {
         float* at = out + m * kPanel + v * TSR_VL;
         store(at, begin == 0 ? fma(load(at), rescale[v], acc[m][v]) : load(at) + acc[m][v]);
       }
@@ -67,22 +69,31 @@ TSR_SIMD void value_block(const float* weights, const float* values, int64_t str
   }
 }
 
+template <int V>
 [[gnu::noinline]] void panel_scores(const float* queries, const float* keys, int64_t stride, int64_t dim, int64_t count,
                                     float scale, float* scores) {
   int64_t j = 0;
   for (; j + kBlock <= count; j += kBlock) {
-    score_block<kBlock>(queries, keys + j * stride, stride, dim, scale, scores + j * kPanel);
+    score_block<kBlock, V>(queries, keys + j * stride, stride, dim, scale, scores + j * kPanel);
   }
-  for (; j < count; j++) score_block<1>(queries, keys + j * stride, stride, dim, scale, scores + j * kPanel);
+  // One key's chains alone wait for each other.
+  for (; j + kBlock / 2 <= count; j += kBlock / 2) {
+    score_block<kBlock / 2, V>(queries, keys + j * stride, stride, dim, scale, scores + j * kPanel);
+  }
+  for (; j < count; j++) score_block<1, V>(queries, keys + j * stride, stride, dim, scale, scores + j * kPanel);
 }
 
+template <int V>
 [[gnu::noinline]] void panel_values(const float* weights, const float* values, int64_t stride, int64_t keys,
                                     int64_t dim, const vf* rescale, float* out) {
   int64_t d = 0;
   for (; d + kBlock <= dim; d += kBlock) {
-    value_block<kBlock>(weights, values + d, stride, keys, rescale, out + d * kPanel);
+    value_block<kBlock, V>(weights, values + d, stride, keys, rescale, out + d * kPanel);
   }
-  for (; d < dim; d++) value_block<1>(weights, values + d, stride, keys, rescale, out + d * kPanel);
+  for (; d + kBlock / 2 <= dim; d += kBlock / 2) {
+    value_block<kBlock / 2, V>(weights, values + d, stride, keys, rescale, out + d * kPanel);
+  }
+  for (; d < dim; d++) value_block<1, V>(weights, values + d, stride, keys, rescale, out + d * kPanel);
 }
 
 /// What a thread multiplies.
@@ -124,18 +135,35 @@ inline bool load_values(const Problem& p, const Sequence& s, int64_t b, int64_t 
   return load_tile(p, p.v, s, b, kv_head, keys, p.value_dim, p.v_scale, o.values, tile_stride(p.value_dim));
 }
 
+/// Calls body with `vectors` as a constant.
+template <int V, class F>
+TSR_SIMD void with_vectors(int vectors, F&& body) {
+  if constexpr (V < TSR_PANEL_VECTORS) {
+    if (vectors != V) {
+      with_vectors<V + 1>(vectors, body);
+      return;
+    }
+  }
+  body(Constant<V>{});
+}
+
 /// scores[key][lane] of panel n and `keys`, the first of which is key `first` of the tile, times score_factor.
-inline void product_scores(const Problem& p, const Sequence&, int64_t, int64_t, const Panel&, int64_t n, Span keys,
-                           int64_t first, const Operands& o, float* scores) {
-  panel_scores(o.queries + n * padded(p.dim) * kPanel, o.keys + first * tile_stride(p.dim), tile_stride(p.dim), p.dim,
-               keys.size(), score_factor(p), scores);
+inline void product_scores(const Problem& p, const Sequence&, int64_t, int64_t, const Panel& panel, int64_t n,
+                           Span keys, int64_t first, const Operands& o, float* scores) {
+  const int64_t stride = tile_stride(p.dim);
+  with_vectors<1>(panel.vectors(), [&](auto vectors) {
+    panel_scores<vectors>(o.queries + n * padded(p.dim) * kPanel, o.keys + first * stride, stride, p.dim, keys.size(),
+                          score_factor(p), scores);
+  });
 }
 
 /// out[dim][lane] = out[dim][lane] * rescale[lane] + sum over these keys of weights[key][lane] * V[key][dim].
-inline void product_values(const Problem& p, int64_t first, int64_t count, const float* weights, const vf* rescale,
-                           const Operands& o, float* out) {
+inline void product_values(const Problem& p, const Panel& panel, int64_t first, int64_t count, const float* weights,
+                           const vf* rescale, const Operands& o, float* out) {
   const int64_t stride = tile_stride(p.value_dim);
-  panel_values(weights, o.values + first * stride, stride, count, p.value_dim, rescale, out);
+  with_vectors<1>(panel.vectors(), [&](auto vectors) {
+    panel_values<vectors>(weights, o.values + first * stride, stride, count, p.value_dim, rescale, out);
+  });
 }
 
 /// Around all products of a work item: nothing to prepare.

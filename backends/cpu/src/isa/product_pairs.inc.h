@@ -245,8 +245,8 @@ TSR_SIMD void put_weights(const float* weights, int64_t first, int64_t count, in
 }
 
 /// out[dim][lane] = out[dim][lane] * rescale[lane] + sum over these keys of weights[key][lane] * V[key][dim].
-[[gnu::noinline]] void product_values(const Problem& p, int64_t first, int64_t count, const float* weights,
-                                      const vf* rescale, const Operands& o, float* out) {
+[[gnu::noinline]] void product_values(const Problem& p, const Panel&, int64_t first, int64_t count,
+                                      const float* weights, const vf* rescale, const Operands& o, float* out) {
   const int64_t begin = first / kPad * kPad;
   const int64_t end = padded(first + count);
   const int64_t weight_piece = o.tile_keys / 2 * kPanel;
