@@ -41,17 +41,21 @@ int copy_unit(const Attention& a, const View& view, int width, int heads) {
 }
 
 /// Two heads in one block pay where their rows adjoin, make units wider than one head's, and each row has to be looked up.
-bool pairs_heads(const Attention& a, Format format) {
+bool may_pair_heads(const Attention& a, Format format) {
   const int dim = padded_dim(a), bytes = row_bytes(format, dim);
   if (!a.paged() || !exists(format, dim, Variant::kTwoHeads) || a.kv_heads % 2 != 0) return false;
   if (a.dim != dim || a.value_dim != dim || a.group * a.max_queries > 8) return false;
-  if (a.k.head != bytes || a.v.head != bytes) return false;
+  return a.k.head == bytes && a.v.head == bytes;
+}
+
+bool pairs_heads(const Attention& a, Format format) {
+  if (!may_pair_heads(a, format)) return false;
+  const int bytes = row_bytes(format, padded_dim(a));
   const auto gains = [&](const View& view) { return copy_unit(a, view, 2 * bytes, 2) > copy_unit(a, view, bytes, 1); };
   return gains(a.k) && gains(a.v);
 }
 
-Variant variant_of(const Attention& a, Format format) {
-  if (pairs_heads(a, format)) return Variant::kTwoHeads;
+Variant variant_of_one_head(const Attention& a, Format format) {
   const bool few = a.group * a.max_queries <= 8 || !exists(format, padded_dim(a), Variant::kTwoTiles);
   return few ? Variant::kOneTile : Variant::kTwoTiles;
 }
@@ -96,12 +100,8 @@ int choose_splits(const Attention& a, const Limits& limits, int64_t units, int t
   return best;
 }
 
-}  // namespace
-
-Plan plan_decode(const Attention& a, const Limits& limits) {
-  const Format format = format_of(a.k.type);
+Plan plan_variant(const Attention& a, const Limits& limits, Format format, Variant variant) {
   const int dim = padded_dim(a);
-  const Variant variant = variant_of(a, format);
   Plan plan;
   plan.tile_q = 8 * tiles_of(variant);
   plan.tile_k = kTileKeys;
@@ -125,6 +125,19 @@ Plan plan_decode(const Attention& a, const Limits& limits) {
   }
   plan.config = dim << 4 | static_cast<int>(variant);
   return plan;
+}
+
+}  // namespace
+
+// Where pointers are aligned decides between one head and two, but not how large the workspace is: it is the larger one.
+Plan plan_decode(const Attention& a, const Limits& limits) {
+  const Format format = format_of(a.k.type);
+  Plan plan = plan_variant(a, limits, format, variant_of_one_head(a, format));
+  if (!may_pair_heads(a, format)) return plan;
+  Plan pairs = plan_variant(a, limits, format, Variant::kTwoHeads);
+  const uint64_t larger = plan.workspace_bytes > pairs.workspace_bytes ? plan.workspace_bytes : pairs.workspace_bytes;
+  plan.workspace_bytes = pairs.workspace_bytes = larger;
+  return pairs_heads(a, format) ? pairs : plan;
 }
 
 cudaError_t launch_decode(const Attention& a, const Plan& plan, void* workspace, cudaStream_t stream) {
