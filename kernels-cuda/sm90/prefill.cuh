@@ -274,6 +274,8 @@ template <class Shape>
 struct Consumer {
   using T = typename Shape::Element;
   static constexpr int kScores = Shape::kKeys / 2, kOuts = Shape::kValueDim / 2, kWeights = Shape::kKeys / 4;
+  static constexpr bool kTwoSums = Shape::kDim > 128;
+  static constexpr int kPart = kTwoSums ? Shape::kDim / 32 : Shape::kDim / 16;  ///< k16 steps of a sum
   static constexpr int kWaitAt = 4;  ///< the n8 block of softmax behind which P V is waited for
 
   const Attention& a;
@@ -287,6 +289,7 @@ struct Consumer {
   uint64_t q_tile;
   uint32_t done = 0;  ///< key tiles
   float s[kScores], o[kOuts];
+  float rest[kTwoSums ? kScores : 1];
   uint32_t p[kWeights];
   RowState rows;
 
@@ -309,6 +312,8 @@ struct Consumer {
   }
   __device__ __forceinline__ int row_in_tile() const { return group * Shape::kWarpgroupRows + warp * 16 + lane / 4; }
 
+  /// Issues S = Q K^T. The tensor cores cut sums off, so that long sums of one sign drift: 128 dims at most go into one, and the
+  /// rest into another (scores_done adds them).
   __device__ __forceinline__ void multiply_qk(int stage) {
     const uint64_t k = k_tile + stage * (Shape::kKBytes >> 4);
     wgmma_fence();
@@ -318,11 +323,27 @@ struct Consumer {
       const uint64_t k_at = k + d / 4 * (Shape::kKeys * 128 >> 4) + d % 4 * 2;
       if (d == 0) {
         Wgmma<T, Shape::kKeys>::first(s, q_at, k_at);
-      } else {
+      } else if (d < kPart) {
         Wgmma<T, Shape::kKeys>::more(s, q_at, k_at);
+      } else if constexpr (kTwoSums) {
+        if (d == kPart) {
+          Wgmma<T, Shape::kKeys>::first(rest, q_at, k_at);
+        } else {
+          Wgmma<T, Shape::kKeys>::more(rest, q_at, k_at);
+        }
       }
     }
     wgmma_commit();
+  }
+  /// Waits for S; kPending groups issued after it may be under way.
+  template <int kPending>
+  __device__ __forceinline__ void scores_done() {
+    wgmma_wait<kPending>(s);
+    if constexpr (kTwoSums) {
+      wgmma_wait<kPending>(rest);
+#pragma unroll
+      for (int e = 0; e < kScores; ++e) s[e] += rest[e];
+    }
   }
   __device__ __forceinline__ void multiply_pv(int stage) {
     const uint64_t v = v_tile + stage * (Shape::kVBytes >> 4);
@@ -364,6 +385,7 @@ struct Consumer {
 
   /// Normalises O and stores it, a warp at a time, 128 columns at a time through its 4 KB of shared memory.
   __device__ __forceinline__ void finish(const Tile& t, const RowState& of) {
+    const int thread = thread_read_anew(), lane = thread & 31, warp = thread / 32 & 3;
     constexpr int kColumns = Shape::kValueDim < 128 ? Shape::kValueDim : 128, kChunks = kColumns / 8;
     char* const stage = shared + Shape::kOutAt + (group * 4 + warp) * Shape::kOutWarpBytes;
     const uint32_t stage_address = base + Shape::kOutAt + (group * 4 + warp) * Shape::kOutWarpBytes;
@@ -400,12 +422,12 @@ struct Consumer {
       }
       __syncwarp();
       char* const to = a.out.at(t.batch, t.query_row + first_row, t.head) + part * kColumns * 2;
-#pragma unroll 1
-      for (int index = lane; index < rows_here * kChunks; index += 32) {
-        const int row = index / kChunks, chunk = index % kChunks;
-        if (part * kColumns + chunk * 8 >= a.value_dim) continue;
-        *reinterpret_cast<uint4*>(to + row * a.out.row + chunk * 16) =
-            *reinterpret_cast<const uint4*>(stage + row * kColumns * 2 + ((chunk ^ (row & 7)) << 4));
+#pragma unroll
+      for (int step = 0; step < 16 * kChunks / 32; ++step) {
+        const int row = (step * 32 + lane) / kChunks, chunk = (step * 32 + lane) % kChunks;
+        const uint4 value = *reinterpret_cast<const uint4*>(stage + row * kColumns * 2 + ((chunk ^ (row & 7)) << 4));
+        store_if(to + row * a.out.row + chunk * 16, value,
+                 row < rows_here && part * kColumns + chunk * 8 < a.value_dim);
       }
     }
   }
@@ -416,29 +438,42 @@ struct Consumer {
   __device__ __forceinline__ void step(const Tile& t, const Tile& next, int key) {
     const int v_stage = done & 1, v_parity = (done >> 1) & 1, k_stage = (done + 1) & 1,
               k_parity = ((done + 1) >> 1) & 1;
-    barrier_wait(bars.k_full + 8 * k_stage, k_parity);
-    named_sync(2 + group, 256);
-    multiply_qk(k_stage);
-    barrier_wait(bars.v_full + 8 * v_stage, v_parity);
-    multiply_pv(v_stage);
-    named_arrive(3 - group, 256);
-    wgmma_wait<1>(s);
-    if (lane == 0) barrier_arrive(bars.k_empty + 8 * k_stage);
     const auto values_done = [&](float x) {
       pin(x, base + Shape::kScratchAt);
       wgmma_wait<0>(o);
       if (lane == 0) barrier_arrive(bars.v_empty + 8 * v_stage);
     };
+    if constexpr (kTwoSums) {  // registers for one product at a time; the other warpgroup fills the gaps
+      barrier_wait(bars.v_full + 8 * v_stage, v_parity);
+      named_sync(2 + group, 256);
+      multiply_pv(v_stage);
+      wgmma_wait<0>(o);
+      if (lane == 0) barrier_arrive(bars.v_empty + 8 * v_stage);
+      if (kBoundary) finish(t, rows);
+      barrier_wait(bars.k_full + 8 * k_stage, k_parity);
+      multiply_qk(k_stage);
+      named_arrive(3 - group, 256);
+      scores_done<0>();
+    } else {
+      barrier_wait(bars.k_full + 8 * k_stage, k_parity);
+      named_sync(2 + group, 256);
+      multiply_qk(k_stage);
+      barrier_wait(bars.v_full + 8 * v_stage, v_parity);
+      multiply_pv(v_stage);
+      named_arrive(3 - group, 256);
+      scores_done<1>();
+    }
+    if (lane == 0) barrier_arrive(bars.k_empty + 8 * k_stage);
     if (kMasked) mask(next, key);
     float rescale[2];
     if (kBoundary) {
       const RowState ended = rows;
-      softmax<true, kWaitAt>(s, rows, rescale, factor, values_done);
+      softmax<true, kTwoSums ? -1 : kWaitAt>(s, rows, rescale, factor, values_done);
       round_weights();
-      finish(t, ended);
+      if (!kTwoSums) finish(t, ended);
       clear_out();
     } else {
-      const bool moves = softmax<false, kWaitAt>(s, rows, rescale, factor, values_done);
+      const bool moves = softmax<false, kTwoSums ? -1 : kWaitAt>(s, rows, rescale, factor, values_done);
       round_weights();
       if (moves) {
 #pragma unroll
@@ -451,9 +486,10 @@ struct Consumer {
   /// A negative scale becomes a positive one by negating Q, exactly.
   __device__ __forceinline__ void negate_q(int slot) {
     uint32_t* const q = reinterpret_cast<uint32_t*>(shared + Shape::kQAt + slot * Shape::kQBytes +
-                                                    group * Shape::kWarpgroupRows * Shape::kDim * 2);
+                                                    group * Shape::kWarpgroupRows * Shape::kDim * 2) +
+                        (thread_read_anew() & 127);
 #pragma unroll 1
-    for (int i = threadIdx.x & 127; i < Shape::kWarpgroupRows * Shape::kDim / 2; i += 128) q[i] ^= 0x80008000u;
+    for (int i = 0; i < Shape::kWarpgroupRows * Shape::kDim / 2; i += 128) q[i] ^= 0x80008000u;
     fence_async();
     named_sync(4 + group, 128);
   }
@@ -466,7 +502,7 @@ struct Consumer {
     if (negate) negate_q(0);
     barrier_wait(bars.k_full, 0);
     multiply_qk(0);
-    wgmma_wait<0>(s);
+    scores_done<0>();
     if (lane == 0) barrier_arrive(bars.k_empty);
     float rescale[2];
     mask(ring(0), ring(0).last_key);

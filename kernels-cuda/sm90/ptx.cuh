@@ -150,6 +150,21 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[128]) {
   asm volatile("wgmma.wait_group.sync.aligned %128;" : TSR_LIST_OF_128(d, "+f") : "n"(kPending) : "memory");
 }
 
+/// threadIdx.x, read at this place: what is computed from it is then computed here, not kept in registers through a loop.
+__device__ __forceinline__ int thread_read_anew() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
+/// A store without a branch: ptxas takes everything around a branch of single lanes for divergent, and then keeps what wgmma
+/// needs in ordinary registers.
+__device__ __forceinline__ void store_if(void* to, uint4 value, bool wanted) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p st.global.v4.b32 [%0], {%1, %2, %3, %4};\n}" ::"l"(to),
+               "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "r"(static_cast<int>(wanted))
+               : "memory");
+}
+
 /// A store that never happens, on a value just made. ptxas moves the wait for a wgmma over arithmetic, but not over memory
 /// operations: this keeps it where the source has it.
 __device__ __forceinline__ void pin(float x, uint32_t scratch) {
