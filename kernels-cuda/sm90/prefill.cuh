@@ -283,7 +283,7 @@ struct Consumer {
   char* const shared;
   const Barriers bars;
   const int group;  ///< 0 or 1: which consumer; the same across the warp, and known to be
-  const int warp, lane;
+  const int lane;
   const float factor;
   const uint64_t k_tile, v_tile, q_first;
   uint64_t q_tile;
@@ -299,7 +299,6 @@ struct Consumer {
         shared(shared),
         bars(base + Shape::kBarriersAt),
         group(group),
-        warp(threadIdx.x / 32 & 3),
         lane(threadIdx.x & 31),
         factor(fmaxf(fabsf(attention.scale) * kLog2e, 1e-37f)),  // a scale of 0: no score notices, and 0 x -inf is NaN
         k_tile(descriptor(base + Shape::kKAt, 16, 1024)),
@@ -310,8 +309,6 @@ struct Consumer {
   __device__ __forceinline__ const Tile& ring(uint32_t n) const {
     return reinterpret_cast<const Tile*>(shared + Shape::kTilesAt + n % Shape::kTileRing * 64)[0];
   }
-  __device__ __forceinline__ int row_in_tile() const { return group * Shape::kWarpgroupRows + warp * 16 + lane / 4; }
-
   /// Issues S = Q K^T. The tensor cores cut sums off, so that long sums of one sign drift: 128 dims at most go into one, and the
   /// rest into another (scores_done adds them).
   __device__ __forceinline__ void multiply_qk(int stage) {
@@ -357,10 +354,12 @@ struct Consumer {
 
   /// Hides what rows don't see by structure; `key` is the tile's first.
   __device__ __forceinline__ void mask(const Tile& t, int key) {
-    const int column = key + lane % 4 * 2;
+    const int thread = thread_read_anew();
+    const int column = key + thread % 4 * 2;
+    const int row = group * Shape::kWarpgroupRows + (thread / 32 & 3) * 16 + (thread & 31) / 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int i = t.first_query + row_in_tile() + half * 8;
+      const int i = t.first_query + row + half * 8;
       const int begin = (i + t.low > 0 ? i + t.low : 0) - column;
       const int end = (i >= t.queries ? 0 : i + t.high < t.count ? i + t.high : t.count) - column;
 #pragma unroll
