@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { mkdirSync, readdirSync } from "node:fs";
 import { basename, join } from "node:path";
 import { add, line, none, sentence } from "./lib/counts.mjs";
-import { cudaCode } from "./lib/fatbin.mjs";
+import { cudaObjects } from "./lib/fatbin.mjs";
 import { buildCuda, findNvcc, noNvcc } from "./lib/native.mjs";
 import { jobs, output, root, which } from "./lib/sh.mjs";
 
@@ -43,20 +43,27 @@ const skip = (skipped, reason) => {
   add(counts, { skipped, reasons: { [reason]: skipped } });
 };
 
-/** Every object of the library has machine code of each architecture that ships, and PTX of the lowest for those to come. */
+/**
+ * Every object of the library has machine code of each architecture that ships, and PTX of the lowest for those to come;
+ * those of the kernels on wgmma have code for sm_90a alone.
+ */
 function cuda() {
   const wanted = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "compute_80"];
-  if (!findNvcc()) return skip(wanted.length, noNvcc);
+  if (!findNvcc()) return skip(wanted.length + 1, noNvcc);
   buildCuda(["tessera-cuda", "tessera-cuda-checks", "native-tests"]);
   const library = "backends/cuda/lib/libtessera-cuda.so";
-  const code = cudaCode(join(root, library));
-  const objects = Math.max(0, ...code.values());
-  for (const architecture of wanted) {
-    const have = code.get(architecture) ?? 0;
-    const ok = objects > 0 && have === objects;
-    console.log(`${ok ? "ok  " : "FAIL"} ${architecture}: in ${have} of ${objects} objects of ${library}`);
+  const objects = cudaObjects(join(root, library));
+  const check = (what, have, of) => {
+    const ok = of > 0 && have === of;
+    console.log(`${ok ? "ok  " : "FAIL"} ${what}: ${have} of ${of} objects of ${library}`);
     add(counts, ok ? { passed: 1 } : { failed: 1 });
-  }
+  };
+  const hopperOnly = (object) => object.length === 1 && object[0] === "sm_90";
+  const hopperSources = readdirSync(join(root, "kernels-cuda/sm90")).filter((file) => /^prefill_.*\.cu$/.test(file));
+  check("sm_90a alone", objects.filter(hopperOnly).length, hopperSources.length);
+  const others = objects.filter((object) => !hopperOnly(object));
+  for (const architecture of wanted)
+    check(architecture, others.filter((object) => object.includes(architecture)).length, others.length);
 }
 
 const queue = [];

@@ -6,21 +6,23 @@ const headerBytes = 16;
 const ptx = 1;
 
 /**
- * How many of a library's CUDA objects have code of each architecture: "sm_90" → 16, "compute_80" → 16. An object is a
- * header (magic, version, its own size, size of what follows) and entries (kind, own size, size of the code, architecture).
+ * The architectures of each of a library's CUDA objects: [["compute_80", "sm_80", "sm_90"], ["sm_90"]]; sm_90a counts as
+ * sm_90. An object is a header (magic, version, its own size, size of what follows) and entries (kind, own size, size of the
+ * code, architecture).
  */
-export function cudaCode(library) {
+export function cudaObjects(library) {
   const bytes = readFileSync(library);
-  const found = new Map();
+  const found = [];
   for (let at = bytes.indexOf(magic); at >= 0; at = bytes.indexOf(magic, at + magic.length)) {
     if (at + headerBytes > bytes.length || bytes.readUInt16LE(at + 6) !== headerBytes) continue;
     const end = at + headerBytes + Number(bytes.readBigUInt64LE(at + 8));
     if (end > bytes.length) continue;
+    const architectures = [];
     for (let entry = at + headerBytes; entry < end; ) {
-      const name = `${bytes.readUInt16LE(entry) === ptx ? "compute" : "sm"}_${bytes.readUInt32LE(entry + 28)}`;
-      found.set(name, (found.get(name) ?? 0) + 1);
+      architectures.push(`${bytes.readUInt16LE(entry) === ptx ? "compute" : "sm"}_${bytes.readUInt32LE(entry + 28)}`);
       entry += bytes.readUInt32LE(entry + 4) + Number(bytes.readBigUInt64LE(entry + 8));
     }
+    found.push(architectures);
   }
   return found;
 }
