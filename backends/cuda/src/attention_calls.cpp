@@ -70,12 +70,8 @@ std::string notes_of(const tsr_context& context, const Problem& problem, const K
     if (view->dtype == problem.q.dtype) continue;
     notes += text("; ", view == &problem.k ? "k (" : "v (", dtype_name(view->dtype), ") is converted as it is read");
   }
-  if (kernel.tensor_cores) {
-    notes += "; a NaN or infinity in v can reach other queries of a tile that sees only part of it";
-  } else {
-    notes += "; fp32 arithmetic without tensor cores";
-  }
-  return notes;
+  if (!kernel.tensor_cores) notes += "; fp32 arithmetic without tensor cores";
+  return notes + "; a NaN or infinity in v can reach other queries of a tile that sees only part of it";
 }
 
 void fill_explanation(const tsr_context& context, const Problem& problem, const Variant& row, const Ready& ready,
