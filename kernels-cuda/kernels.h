@@ -6,9 +6,7 @@
 
 #include <cstdint>
 
-#include "common/append.h"
 #include "common/attention.h"
-#include "common/merge.h"
 
 namespace tsr::cuda {
 

@@ -3,7 +3,7 @@
 #include "api.h"
 #include "catalogue.h"
 #include "context.h"
-#include "translate.h"
+#include "tessera/common/device_translate.h"
 
 namespace tsr::cuda::host {
 namespace {

@@ -1,8 +1,8 @@
-#include "translate.h"
+#include "tessera/common/device_translate.h"
 
 #include "tessera/common/text.h"
 
-namespace tsr::cuda::host {
+namespace tsr::device {
 namespace {
 
 Type type_of(tsr_dtype dtype) {
@@ -140,4 +140,4 @@ Verdict translate(const MergeProblem& p, Merge* m) {
   return {};
 }
 
-}  // namespace tsr::cuda::host
+}  // namespace tsr::device
