@@ -5,7 +5,6 @@ namespace tsr::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int64_t kMostSplits = 128;
 
 __global__ void __launch_bounds__(kWarps * 32)
     merge_splits(const __grid_constant__ Attention a, const __grid_constant__ Tiling t, const float* partials) {
@@ -41,7 +40,7 @@ __global__ void __launch_bounds__(kWarps * 32)
 #pragma unroll
     for (int c = 0; c < 8; ++c) {
       const int d = c * 32 + lane;
-      if (d < a.value_dim) out[c] += weight * partial[4 + d];
+      if (d < a.value_dim) out[c] += weight * partial[kPartialHead + d];
     }
   }
   const Ending ending = end_row(a, head, maximum, sum);
@@ -55,33 +54,6 @@ __global__ void __launch_bounds__(kWarps * 32)
 }
 
 }  // namespace
-
-int32_t choose_splits(int64_t blocks, int64_t slots, int64_t keys, int64_t tile_keys, int64_t least_keys,
-                      int32_t forced) {
-  const int64_t key_tiles = keys > 0 ? (keys + tile_keys - 1) / tile_keys : 1;
-  if (forced > 0) return static_cast<int32_t>(forced < key_tiles ? forced : key_tiles);
-  if (blocks * 5 >= slots * 4) return 1;
-  int64_t most = keys / least_keys;
-  if (most > kMostSplits) most = kMostSplits;
-  if (most > key_tiles) most = key_tiles;
-  const auto use = [&](int64_t splits) {
-    const int64_t work = blocks * splits;
-    return static_cast<double>(work) / static_cast<double>((work + slots - 1) / slots * slots);
-  };
-  double best = 0;
-  for (int64_t splits = 1; splits <= most; ++splits) best = use(splits) > best ? use(splits) : best;
-  for (int64_t splits = 1; splits <= most; ++splits) {
-    if (use(splits) >= 0.85 * best) return static_cast<int32_t>(splits);
-  }
-  return 1;
-}
-
-void divide_keys(const Attention& a, int64_t tile_keys, int32_t splits, Tiling* t) {
-  const int64_t even = (a.max_keys + splits - 1) / splits;
-  t->splits = splits;
-  t->split_keys = splits > 1 ? (even + tile_keys - 1) / tile_keys * tile_keys : kUnbounded;
-  t->partial = 4 + (a.value_dim + 3) / 4 * 4;
-}
 
 cudaError_t launch_merge_splits(const Attention& a, const Tiling& t, const float* partials, cudaStream_t stream) {
   const int64_t items = static_cast<int64_t>(a.batch) * a.kv_heads * t.tiles * t.rows;

@@ -28,10 +28,6 @@ Tiling tiling_of(const Attention& a, const Plan& plan) {
   return t;
 }
 
-int64_t blocks_of(const Attention& a, const Tiling& t) {
-  return static_cast<int64_t>(a.batch) * a.kv_heads * t.tiles * t.splits;
-}
-
 template <int kDim, int kRows>
 cudaError_t launch(const Attention& a, const Tiling& t, float* partials, cudaStream_t stream) {
   static std::atomic<uint64_t> allowed{0};
@@ -64,7 +60,7 @@ Plan plan_simt(const Attention& a, const Limits& limits) {
   plan.splits =
       choose_splits(blocks_of(a, tiling_of(a, plan)), slots, a.max_keys, simt::kKeys, kLeastSplitKeys, a.num_splits);
   const Tiling t = tiling_of(a, plan);
-  plan.workspace_bytes = partial_bytes(t, blocks_of(a, t));
+  plan.workspace_bytes = partial_bytes(a, t);
   return plan;
 }
 
