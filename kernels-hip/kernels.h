@@ -1,0 +1,70 @@
+// The kernels as the back end calls them. Host code: a plan for a problem (a function of shapes, options and queried limits,
+// never of contents), then the launches that do it, each a kernel of the code object by name. Nothing here needs HIP.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/common/device_problem.h"
+#include "tessera/common/device_split.h"
+
+namespace tsr::hip {
+
+using namespace tsr::device;
+
+/// What a plan may know of a device.
+struct Limits {
+  int32_t compute_units = 0;
+  int32_t lds_bytes = 0;  ///< that a block may have
+  int32_t wave = 0;       ///< lanes of a wavefront: 64 (CDNA) or 32 (RDNA)
+  bool matrix = false;    ///< its code object has the kernels of matrix/
+};
+
+struct Plan {
+  int32_t tile_q = 0;  ///< query rows of a block (rows are queries x heads of the group where heads share a block)
+  int32_t tile_k = 0;
+  int32_t stages = 1;
+  int32_t splits = 1;
+  int32_t threads = 0;  ///< 0: this device can't
+  int32_t lds_bytes = 0;
+  uint64_t workspace_bytes = 0;
+};
+
+/// Arguments of the kernels: each takes one struct by value.
+struct AttentionArguments {
+  Attention attention;
+  Tiling tiling;
+  float* partials = nullptr;
+};
+
+struct Launch {
+  const char* kernel = nullptr;
+  uint32_t blocks = 0;
+  uint32_t threads = 0;
+  uint32_t argument_bytes = 0;
+  union Arguments {
+    AttentionArguments attention;
+    Append append;
+    Merge merge;
+    Arguments() {}
+  } arguments;
+};
+
+/// The one or two launches of a call, in order. `failed`: the grid is larger than a launch can be.
+struct Launches {
+  Launch of[2];
+  int32_t count = 0;
+  bool failed = false;
+};
+
+/// plain/: fp32 arithmetic, any types and alignment, all options, head dims up to 256; splits. On every architecture.
+Plan plan_plain(const Attention& a, const Limits& limits);
+void launch_plain(const Attention& a, const Plan& plan, void* workspace, Launches* launches);
+
+/// matrix/: MFMA or WMMA; q, k, v of one 16-bit type, head dims up to 256, all options, any alignment.
+Plan plan_matrix(const Attention& a, const Limits& limits);
+void launch_matrix(const Attention& a, const Plan& plan, void* workspace, Launches* launches);
+
+void launch_append(const Append& append, Launches* launches);
+void launch_merge(const Merge& merge, Launches* launches);
+
+}  // namespace tsr::hip
