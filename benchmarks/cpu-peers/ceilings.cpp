@@ -10,8 +10,21 @@
 
 namespace {
 
-constexpr int kLanes = sizeof(void*) * 2;  // 16 floats: one AVX-512 register, two of AVX2, four of NEON
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
 using vf = float __attribute__((vector_size(kLanes * 4)));
+
+/// Keeps a value in a register, unknown to the compiler.
+#if defined(__x86_64__)
+#define KEEP(x) asm volatile("" : "+v"(x))
+#else
+#define KEEP(x) asm volatile("" : "+w"(x))
+#endif
 
 template <class F>
 double best_seconds(int threads, F&& body) {
@@ -29,20 +42,27 @@ double best_seconds(int threads, F&& body) {
 constexpr int kChains = 12;
 constexpr long kSteps = 4'000'000;
 
-float multiply_adds(float factor) {
-  vf a = vf{} + factor, b = a * 0.5f;
-  vf s0{}, s1{}, s2{}, s3{}, s4{}, s5{}, s6{}, s7{}, s8{}, s9{}, s10{}, s11{};
+#define EACH(what) \
+  what(s0) what(s1) what(s2) what(s3) what(s4) what(s5) what(s6) what(s7) what(s8) what(s9) what(s10) what(s11)
+
+float multiply_adds() {
+  vf a = vf{} + 0.25f, b = a;
+  KEEP(a);
+  KEEP(b);
+#define DECLARE(s) \
+  vf s{};          \
+  KEEP(s);
+  EACH(DECLARE)
   for (long i = 0; i < kSteps; i++) {
-    asm volatile("" : "+g"(i));
-    s0 += a * b, s1 += a * b, s2 += a * b, s3 += a * b, s4 += a * b, s5 += a * b;
-    s6 += a * b, s7 += a * b, s8 += a * b, s9 += a * b, s10 += a * b, s11 += a * b;
-    asm volatile("" : "+m"(factor));
-#if defined(__AVX512F__)
-    asm volatile("" : "+v"(a), "+v"(b));
-#endif
+#define STEP(s)  \
+  s = s * a + b; \
+  KEEP(s);
+    EACH(STEP)
   }
-  const vf sum = s0 + s1 + s2 + s3 + s4 + s5 + s6 + s7 + s8 + s9 + s10 + s11;
-  return sum[0] + factor;
+  vf sum{};
+#define SUM(s) sum += s;
+  EACH(SUM)
+  return sum[0];
 }
 
 float read_once(const float* from, size_t count) {
@@ -59,7 +79,7 @@ float read_once(const float* from, size_t count) {
 int main(int count, char** arguments) {
   const int threads = count > 1 ? std::atoi(arguments[1]) : 1;
   volatile float sink = 0;
-  const double work = best_seconds(threads, [&](int) { sink = multiply_adds(0.25f); });
+  const double work = best_seconds(threads, [&](int) { sink = multiply_adds(); });
   const size_t bytes = size_t{256} << 20;
   std::vector<float*> memory;
   for (int i = 0; i < threads; i++) {

@@ -1,7 +1,7 @@
 // Tessera's CPU back end beside onnxruntime's attention ops and ggml's flash_attn_ext, in one run on one machine.
 //
 //   npm install --ignore-scripts
-//   node run.mjs [--threads 2] [--filter REGEX] [--rounds 7] [--pause 15] [--tools FOLDER] [--json FILE]
+//   node run.mjs [--threads 2] [--filter REGEX] [--rounds 7] [--pause 80] [--tools FOLDER] [--json FILE]
 //
 // Contestants take turns, round after round, so that whatever else the machine does hits all alike. A turn is a pause, in
 // which the threads of whoever came before stop spinning (onnxruntime's can't be told to from here), one untimed call, and
@@ -24,7 +24,7 @@ const { values } = parseArgs({
     threads: { type: "string", default: "2" },
     filter: { type: "string", default: "" },
     rounds: { type: "string", default: "7" },
-    pause: { type: "string", default: "15" },
+    pause: { type: "string", default: "80" },
     tools: { type: "string" },
     core: { type: "string", default: "../../packages/core/dist/index.js" },
     json: { type: "string" },

@@ -69,21 +69,28 @@ inline void prefill_begin(const Problem& p, const Sequence& s, int64_t b, int64_
     const int64_t first = n * kPanel;
     panel.rows = static_cast<int>(rows - first < kPanel ? rows - first : kPanel);
     panel.queries = {queries.begin + first / p.group, queries.begin + (first + panel.rows - 1) / p.group + 1};
-    const uint8_t* rows_of_lanes[TSR_VL];
+    int64_t query = panel.queries.begin;
+    int64_t member = first % p.group;  // of the group
     for (int lane = 0; lane < kPanel; lane++) {
-      const int64_t row = first + (lane < panel.rows ? lane : panel.rows - 1);
-      panel.query[lane] = queries.begin + row / p.group;
-      panel.head[lane] = kv_head * p.group + row % p.group;
-      panel.position[lane] = static_cast<int32_t>(panel.query[lane] + s.visibility.offset);
+      panel.query[lane] = query;
+      panel.head[lane] = kv_head * p.group + member;
+      panel.position[lane] = static_cast<int32_t>(query + s.visibility.offset);
       panel.slope[lane] = p.alibi_slopes ? p.alibi_slopes[panel.head[lane]] : 0;
-      const auto stored = [&](int64_t r) {
-        return element(p.q, query_offset(p.q, s, b, queries.begin + r / p.group, kv_head * p.group + r % p.group));
-      };
-      if (lane + kRowsAhead < panel.rows) prefetch_bytes(stored(row + kRowsAhead), row_bytes(p.q.dtype, p.dim));
-      rows_of_lanes[lane % TSR_VL] = lane < panel.rows ? stored(row) : nullptr;
-      if (lane % TSR_VL == TSR_VL - 1) {
-        put_queries(p, rows_of_lanes, n, lane + 1 - TSR_VL, scratch.rows, scratch.row_stride, scratch.operands);
+      if (lane + 1 < panel.rows && ++member == p.group) {
+        member = 0;
+        query++;
       }
+    }
+    const auto stored = [&](int lane) {
+      return lane < panel.rows ? element(p.q, query_offset(p.q, s, b, panel.query[lane], panel.head[lane])) : nullptr;
+    };
+    for (int lane = 0; lane < panel.rows; lane += TSR_VL) {
+      const uint8_t* rows_of_lanes[TSR_VL];
+      for (int i = 0; i < TSR_VL; i++) {
+        rows_of_lanes[i] = stored(lane + i);
+        if (rows_of_lanes[i] != nullptr) prefetch_bytes(rows_of_lanes[i], row_bytes(p.q.dtype, p.dim));
+      }
+      put_queries(p, rows_of_lanes, n, lane, scratch.rows, scratch.row_stride, scratch.operands);
     }
     for (int v = 0; v < TSR_PANEL_VECTORS; v++) {
       scratch.states[n].maximum[v] = splat(-kInf);

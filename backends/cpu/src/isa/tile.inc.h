@@ -192,7 +192,7 @@ inline void finish_row(const Problem& p, const Sequence& s, int64_t b, int64_t i
   double lse = -static_cast<double>(kInf);
   float factor = 0;
   if (sum != 0) {  // also true for NaN, which must reach the output
-    lse = (maximum + __builtin_log2(static_cast<double>(sum))) * kLn2;
+    if (p.lse.given() || p.sinks) lse = (maximum + __builtin_log2(static_cast<double>(sum))) * kLn2;
     factor = 1.0f / sum;
   }
   if (p.sinks) {
