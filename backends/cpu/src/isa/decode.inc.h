@@ -8,10 +8,15 @@
 constexpr int64_t kSplitKeys = 1024;
 constexpr int64_t kMaxSplits = 64;
 constexpr int64_t kDecodeRows = 16;
+/// Memory for partial results, at most, unless a number of splits is asked for.
+constexpr int64_t kPartialBytes = 3 << 20;
 /// Rows of all KV heads of an item: their queries and outputs should stay in the L2 cache beside a tile.
 constexpr int64_t kItemRows = 64;
 /// Items that a thread should find, so that none waits long for the last.
 constexpr int64_t kItemsPerThread = 4;
+
+/// A split's partial result: per row the maximum, the sum, and value_dim unnormalised outputs.
+TSR_SIMD int64_t partial_stride(const Problem& p) { return tile_stride(p.value_dim) + 16; }
 
 struct DecodeTiling {
   int64_t queries;  ///< of a work item
@@ -35,6 +40,9 @@ TSR_SIMD DecodeTiling decode_tiling(const Problem& p, int threads) {
   if (t.splits <= 0) {
     t.splits = (p.max_keys + kSplitKeys - 1) / kSplitKeys;
     if (t.splits > kMaxSplits) t.splits = kMaxSplits;
+    // Many sequences need no splits to keep threads busy, and would need much memory for their parts.
+    const int64_t part = p.batch * p.kv_heads * t.tiles * t.rows * partial_stride(p) * 4;
+    if (part > 0 && t.splits > kPartialBytes / part) t.splits = kPartialBytes / part;
   }
   // A split has at least one tile of keys: more of them than tiles would be empty, and cost memory.
   const int64_t key_tiles = (p.max_keys + kDecodeTile - 1) / kDecodeTile;
@@ -77,9 +85,6 @@ TSR_SIMD int64_t decode_scratch(const Problem& p, const DecodeTiling& t, std::by
   if (scratch) *scratch = s;
   return carve.used;
 }
-
-/// A split's partial result: per row the maximum, the sum, and value_dim unnormalised outputs.
-TSR_SIMD int64_t partial_stride(const Problem& p) { return tile_stride(p.value_dim) + 16; }
 
 /// Scores of one row in natural units to base 2, with every option; hidden keys become -inf.
 inline void row_options(const Problem& p, const Sequence& s, int64_t b, int64_t i, int64_t head, Span keys,
