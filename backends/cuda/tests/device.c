@@ -265,6 +265,41 @@ static int lose_the_context(void) {
   return checks_failed != 0;
 }
 
+/* A context on each GPU, work on all of them at the same time, nothing left current behind it. */
+static void several_gpus(int count) {
+  enum {
+    MOST = 8
+  };
+  if (count < 2) {
+    printf("one GPU: several of them weren't tried\n");
+    return;
+  }
+  if (count > MOST) count = MOST;
+  tsr_context* const first = context;
+  tsr_context* contexts[MOST];
+  attend work[MOST];
+  for (int i = 0; i < count; ++i) {
+    tsr_context_desc desc = {.struct_size = sizeof desc, .device = i};
+    contexts[i] = NULL;
+    CHECK(backend->context_create(&desc, &contexts[i]) == TSR_OK, "GPU %d: %s", i, backend->last_error(NULL));
+    if (contexts[i] == NULL) exit(finish());
+    context = contexts[i];
+    attend_init(&work[i], 1, 2048, 2048, 8, 2, 128);
+  }
+  for (int turn = 0; turn < 4; ++turn) {
+    for (int i = 0; i < count; ++i) OK(backend->attention(context = contexts[i], NULL, &work[i].desc));
+  }
+  for (int i = 0; i < count; ++i) {
+    context = contexts[i];
+    CHECK(all_right(&work[i]), "the result of GPU %d is wrong", i);
+    attend_free(&work[i]);
+    backend->context_destroy(context);
+  }
+  CHECK(current() == NULL, "a context is current behind the calls: %p", current());
+  printf("%d GPUs at the same time\n", count);
+  context = first;
+}
+
 int main(int argc, char** argv) {
   backend = load_backend(argc, argv);
   if (argc == 5) {
@@ -294,6 +329,7 @@ int main(int argc, char** argv) {
   records_everything();
   streams();
   memory();
+  several_gpus(probe.device_count);
   backend->context_destroy(context);
   return finish();
 }

@@ -7,15 +7,15 @@ export const large: Case[] = [
   attention(
     "large/batch-65536",
     "B is more than 65,535 (flashinfer #3125; flash-attention #1500)",
-    [65536, 1, 2, 1, 1, 4],
+    [65536, 1, 2, 1, 1, 8],
     { types: "f16", level: "full", layouts: ["sliced"] },
   ),
-  attention("large/batch-heads", "B x H is more than 65,535", [2100, 1, 2, 32, 8, 4], {
+  attention("large/batch-heads", "B x H is more than 65,535", [2100, 1, 2, 32, 8, 8], {
     types: "f16",
     level: "full",
     layouts: ["sliced"],
   }),
-  attention("large/page-id", "a page id past 65,535 with pages of 16 (vllm #50427)", [2, 1, 40, 2, 1, 1], {
+  attention("large/page-id", "a page id past 65,535 with pages of 16 (vllm #50427)", [2, 1, 40, 2, 1, 8], {
     types: "f16",
     lengthsK: [40, 17],
     pages: { size: 16, firstPage: 65540 },
