@@ -4,12 +4,9 @@
 
 #include <cstdint>
 
-#include "tessera/common/device_problem.h"
-#include "tessera/common/device_split.h"
+#include "kernel_arguments.h"
 
 namespace tsr::hip {
-
-using namespace tsr::device;
 
 /// What a plan may know of a device.
 struct Limits {
@@ -29,13 +26,6 @@ struct Plan {
   uint64_t workspace_bytes = 0;
 };
 
-/// Arguments of the kernels: each takes one struct by value.
-struct AttentionArguments {
-  Attention attention;
-  Tiling tiling;
-  float* partials = nullptr;
-};
-
 struct Launch {
   const char* kernel = nullptr;
   uint32_t blocks = 0;
@@ -43,9 +33,9 @@ struct Launch {
   uint32_t argument_bytes = 0;
   union Arguments {
     AttentionArguments attention;
-    Append append;
+    AppendArguments append;
     Merge merge;
-    Arguments() {}
+    Arguments() : merge() {}
   } arguments;
 };
 

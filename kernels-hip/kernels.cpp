@@ -1,0 +1,121 @@
+// Plans and launches: which kernel of kernels.hip a problem gets, its grid, its arguments. The names, tiles and LDS here are
+// those of kernels.hip; tests/emulation and the build's gate on code objects hold them together.
+#include "kernels.h"
+
+#include <cmath>
+
+namespace tsr::hip {
+namespace {
+
+constexpr int kPlainKeys = 32, kPlainThreads = 256;
+constexpr int kMergeThreads = 256, kMergeRows = 8, kAppendThreads = 128;
+/// Blocks that a compute unit runs at a time, by registers and LDS: what the choice of splits counts with.
+constexpr int kBlocksPerUnit = 2;
+constexpr int kLeastSplitKeys = 256;
+/// Threads of a grid are counted in 32 bits.
+constexpr int64_t kMostThreads = INT64_C(0xffffffff);
+
+int padded_dim(const Attention& a) {
+  const int dim = a.dim > a.value_dim ? a.dim : a.value_dim;
+  return dim <= 64 ? 64 : dim <= 128 ? 128 : 256;
+}
+
+struct PlainKernel {
+  int dim;
+  int rows;
+  const char* name;
+};
+constexpr PlainKernel kPlainKernels[] = {
+    {64, 16, "attention_plain_64_16"},   {64, 64, "attention_plain_64_64"},   {128, 16, "attention_plain_128_16"},
+    {128, 64, "attention_plain_128_64"}, {256, 16, "attention_plain_256_16"},
+};
+
+/// Few rows take the tile of 16; so does D 256, whose larger tile would not fit into 64 KB.
+const PlainKernel& plain_kernel(const Attention& a) {
+  const int dim = padded_dim(a);
+  const bool few = a.max_queries * a.group <= 16 || dim == 256;
+  for (const PlainKernel& kernel : kPlainKernels) {
+    if (kernel.dim == dim && kernel.rows == (few ? 16 : 64)) return kernel;
+  }
+  return kPlainKernels[0];
+}
+
+Tiling tiling_of(const Attention& a, int rows, int keys, int splits) {
+  Tiling t;
+  t.rows = rows;
+  t.tiles = static_cast<int32_t>((a.max_queries * a.group + rows - 1) / rows);
+  divide_keys(a, keys, splits, &t);
+  return t;
+}
+
+void add(Launches* launches, const char* kernel, int64_t blocks, int threads, uint32_t argument_bytes) {
+  if (blocks * threads > kMostThreads) {
+    launches->failed = true;
+    return;
+  }
+  Launch& launch = launches->of[launches->count++];
+  launch.kernel = kernel;
+  launch.blocks = static_cast<uint32_t>(blocks);
+  launch.threads = static_cast<uint32_t>(threads);
+  launch.argument_bytes = argument_bytes;
+}
+
+void add_merge_of_splits(const AttentionArguments& arguments, Launches* launches) {
+  const Attention& a = arguments.attention;
+  const Tiling& t = arguments.tiling;
+  if (t.splits == 1 || launches->failed) return;
+  const int64_t rows = static_cast<int64_t>(a.batch) * a.kv_heads * t.tiles * t.rows;
+  add(launches, "merge_splits", (rows + kMergeRows - 1) / kMergeRows, kMergeThreads, sizeof arguments);
+  if (!launches->failed) launches->of[launches->count - 1].arguments.attention = arguments;
+}
+
+}  // namespace
+
+Plan plan_plain(const Attention& a, const Limits& limits) {
+  const PlainKernel& kernel = plain_kernel(a);
+  Plan plan;
+  plan.tile_q = kernel.rows;
+  plan.tile_k = kPlainKeys;
+  plan.threads = kPlainThreads;
+  plan.lds_bytes = ((kernel.rows + kPlainKeys) * (kernel.dim + 4) + kernel.rows * (kPlainKeys + 4)) * 4;
+  const Tiling whole = tiling_of(a, kernel.rows, kPlainKeys, 1);
+  plan.splits = choose_splits(blocks_of(a, whole), static_cast<int64_t>(limits.compute_units) * kBlocksPerUnit,
+                              a.max_keys, kPlainKeys, kLeastSplitKeys, a.num_splits);
+  plan.workspace_bytes = partial_bytes(a, tiling_of(a, kernel.rows, kPlainKeys, plan.splits));
+  return plan;
+}
+
+void launch_plain(const Attention& a, const Plan& plan, void* workspace, Launches* launches) {
+  AttentionArguments arguments;
+  arguments.attention = a;
+  arguments.tiling = tiling_of(a, plan.tile_q, kPlainKeys, plan.splits);
+  arguments.partials = static_cast<float*>(workspace);
+  add(launches, plain_kernel(a).name, blocks_of(a, arguments.tiling), kPlainThreads, sizeof arguments);
+  if (launches->failed) return;
+  launches->of[0].arguments.attention = arguments;
+  add_merge_of_splits(arguments, launches);
+}
+
+void launch_append(const Append& append, Launches* launches) {
+  AppendArguments arguments;
+  arguments.append = append;
+  if (append.rope_dims > 0) arguments.ratio = std::pow(append.rope_theta, -2.0 / append.rope_dims);
+  const int64_t tokens = append.packed ? append.rows : append.batch * append.rows;
+  if (tokens > 0) {
+    add(launches, "append", tokens, kAppendThreads, sizeof arguments);
+    if (launches->failed) return;
+    launches->of[0].arguments.append = arguments;
+  }
+  if (append.advance && append.batch > 0) {
+    add(launches, "advance", (append.batch + kAppendThreads - 1) / kAppendThreads, kAppendThreads, sizeof arguments);
+    if (!launches->failed) launches->of[launches->count - 1].arguments.append = arguments;
+  }
+}
+
+void launch_merge(const Merge& merge, Launches* launches) {
+  const int64_t rows = merge.batch * merge.rows * merge.heads;
+  add(launches, "merge", (rows + kMergeRows - 1) / kMergeRows, kMergeThreads, sizeof merge);
+  if (!launches->failed) launches->of[0].arguments.merge = merge;
+}
+
+}  // namespace tsr::hip
