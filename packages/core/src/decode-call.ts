@@ -68,12 +68,12 @@ function checkOver(
   const bhsd = given.layout === "bhsd";
   const [kView, vView] = bhsd ? [k.transpose(1, 2), v.transpose(1, 2)] : [k, v];
   try {
-    return checkAttention(
+    const checked = checkAttention(
       {
         ...rest,
         k: kView,
         v: vView,
-        seqLensK: after ? after.lengths : lengths,
+        seqLensK: after ? after.lengths.values : lengths,
         seqLensQ: given.seqLensQ ?? newLens,
         pageTable: pages && { data: pages.data, shape: pages.shape },
         kScale,
@@ -82,6 +82,11 @@ function checkOver(
       core,
       "decode",
     );
+    if (after) {
+      const { values: _values, ...placed } = after.lengths;
+      checked.desc.seqLensK = placed;
+    }
+    return checked;
   } finally {
     if (bhsd) {
       kView.dispose();

@@ -25,8 +25,8 @@ const forgotten = new FinalizationRegistry<CacheState>((state) => state.release(
 /** An append that is certain to fit: what to send, and how it ends. */
 export interface PreparedAppend {
   readonly desc: AppendDesc;
-  /** Lengths after it. */
-  readonly lengths: Int32Array;
+  /** Lengths after it, in the array that `desc` has those before it in: they travel together. */
+  readonly lengths: TensorDesc & { readonly values: Int32Array };
   /** Pages after it; undefined if not paged. */
   readonly table: TensorDesc | undefined;
   /** The call was handed over: later calls build on it. Gives its work, which fails if an append before it does. */
@@ -270,6 +270,9 @@ export class KvCache {
     const before = state.lengths;
     const reservation = state.reserve(tokens.counts);
     const table = this.#table();
+    const both = new Int32Array(2 * before.length);
+    both.set(before);
+    both.set(reservation.lengths, before.length);
     const desc: AppendDesc = {
       k: tokens.k,
       v: tokens.v,
@@ -278,7 +281,7 @@ export class KvCache {
       cacheK: state.k.desc,
       cacheV: state.v.desc,
       pageTable: table,
-      lengths: ints(before.slice()),
+      lengths: { ...ints(both), shape: [before.length] },
       newLens: tokens.newLens && ints(tokens.newLens),
       cuSeqLens: tokens.cuSeqLens && ints(tokens.cuSeqLens),
       kScale: this.#kScale && floats(this.#kScale),
@@ -289,7 +292,7 @@ export class KvCache {
     let settle = () => {};
     return {
       desc,
-      lengths: reservation.lengths,
+      lengths: { ...desc.lengths, byteOffset: before.byteLength, values: reservation.lengths },
       table,
       handedOver: (work) => {
         const reading = this.reading(work);

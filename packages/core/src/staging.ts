@@ -31,6 +31,8 @@ export function newHostArray(dtype: CacheDType, shape: readonly number[]): Float
 export class Staging {
   readonly #core: EngineCore;
   #buffers: BackendBuffer[] | undefined;
+  /** Of inputs: an array that a call names twice is copied once. */
+  #copies: Map<ArrayBufferView, BackendBuffer> | undefined;
   #results: { readonly buffer: BackendBuffer; readonly target: Uint8Array }[] | undefined;
 
   constructor(core: EngineCore) {
@@ -40,17 +42,24 @@ export class Staging {
   /** A host input where the device can read it. */
   input(desc: TensorDesc): TensorDesc {
     if (this.#core.hostMemory || !ArrayBuffer.isView(desc.data)) return desc;
-    return this.#copied(desc.data, desc);
+    const there = this.#copies?.get(desc.data);
+    if (there) return { ...desc, data: there };
+    const copied = this.#copied(desc.data, desc);
+    this.#copies ??= new Map();
+    this.#copies.set(desc.data, copied.data as BackendBuffer);
+    return copied;
   }
 
   /** Every host input of a descriptor. */
   inputs<T extends object>(desc: T): T {
     if (this.#core.hostMemory) return desc;
-    const members: [string, unknown][] = Object.entries(desc).map(([name, value]) => {
-      const isTensor = typeof value === "object" && value !== null && "strides" in value;
-      return [name, isTensor ? this.input(value as TensorDesc) : value];
-    });
-    return Object.fromEntries(members) as T;
+    const staged = { ...desc } as Record<string, unknown>;
+    for (const name in staged) {
+      const value = staged[name];
+      if (typeof value === "object" && value !== null && "strides" in value)
+        staged[name] = this.input(value as TensorDesc);
+    }
+    return staged as T;
   }
 
   /** A host result: written in place, or by `collect`. What it held comes along, for gaps between its rows. */

@@ -141,6 +141,28 @@ describe("a device with memory of its own", () => {
     await first;
   });
 
+  it("takes the lengths and pages of a decode step to the device once", async () => {
+    const log: Log = { calls: [], attentions: [] };
+    using engine = await discrete(log);
+    for (const [pageSize, arrays] of [
+      [undefined, 1],
+      [4, 2],
+    ] as const) {
+      using cache = engine.kvCache({ batch: 1, kvHeads: 2, headDim: 8, capacity: 12, dtype: "f32", pageSize });
+      using t = engine.tensor(tensor([1, 5, 2, 8], next).data as Float32Array, { shape: [1, 5, 2, 8] });
+      using first = engine.tensor(q.data as Float32Array, { shape: q.shape });
+      using out = engine.tensor(new Float32Array(160), { shape: q.shape });
+      await cache.append({ k: t, v: t });
+      log.calls.length = 0;
+      const step = engine.decode({ q: first, cache, k: t, v: t, out });
+      expect(log.calls.filter((call) => call === "write")).toHaveLength(arrays);
+      await step;
+      const seen = await t.readFloat32();
+      const k = { data: Float32Array.of(...seen, ...seen), shape: [1, 10, 2, 8] };
+      expect(checkAgainstOracle({ options: { q, k, v: k }, out: await out.read() }).ok).toBe(true);
+    }
+  });
+
   it("a fault of enqueued work surfaces at read and at synchronize", async () => {
     using engine = await discrete();
     using t = engine.tensor(q.data as Float32Array, { shape: q.shape });
