@@ -3,11 +3,13 @@
 #include "kernels.h"
 
 #include <cmath>
+#include <cstring>
 
 namespace tsr::hip {
 namespace {
 
 constexpr int kPlainKeys = 32, kPlainThreads = 256;
+constexpr int kMatrixRows = 128, kMatrixThreads = 256;
 constexpr int kMergeThreads = 256, kMergeRows = 8, kAppendThreads = 128;
 /// Blocks that a compute unit runs at a time, by registers and LDS: what the choice of splits counts with.
 constexpr int kBlocksPerUnit = 2;
@@ -69,7 +71,33 @@ void add_merge_of_splits(const AttentionArguments& arguments, Launches* launches
   if (!launches->failed) launches->of[launches->count - 1].arguments.attention = arguments;
 }
 
+struct Architecture {
+  const char* name;
+  int32_t wave;
+  bool matrix_f16, matrix_bf16;
+  int32_t matrix_max_dim;
+};
+// As kernels.hip has it.
+constexpr Architecture kArchitectures[] = {
+    {"gfx90a", 64, false, true, 256}, {"gfx942", 64, true, true, 256},  {"gfx950", 64, true, true, 256},
+    {"gfx1030", 32, false, false, 0}, {"gfx1100", 32, true, true, 128}, {"gfx1101", 32, true, true, 128},
+    {"gfx1102", 32, true, true, 128}, {"gfx1150", 32, true, true, 128}, {"gfx1151", 32, true, true, 128},
+    {"gfx1200", 32, true, true, 128}, {"gfx1201", 32, true, true, 128},
+};
+
 }  // namespace
+
+bool set_architecture(const char* name, Limits* limits) {
+  for (const Architecture& a : kArchitectures) {
+    if (std::strcmp(a.name, name) != 0) continue;
+    limits->wave = a.wave;
+    limits->matrix_f16 = a.matrix_f16;
+    limits->matrix_bf16 = a.matrix_bf16;
+    limits->matrix_max_dim = a.matrix_max_dim;
+    return true;
+  }
+  return false;
+}
 
 Plan plan_plain(const Attention& a, const Limits& limits) {
   const PlainKernel& kernel = plain_kernel(a);
@@ -94,6 +122,35 @@ void launch_plain(const Attention& a, const Plan& plan, void* workspace, Launche
   if (launches->failed) return;
   launches->of[0].arguments.attention = arguments;
   add_merge_of_splits(arguments, launches);
+}
+
+Plan plan_matrix(const Attention& a, const Limits& limits) {
+  Plan plan;
+  const int dim = padded_dim(a), keys = dim > 64 && (limits.wave == 32 || dim > 128) ? 32 : 64;
+  if (!(a.q.type == Type::kF16 ? limits.matrix_f16 : limits.matrix_bf16) || dim > limits.matrix_max_dim) return plan;
+  plan.tile_q = kMatrixRows;
+  plan.tile_k = keys;
+  plan.threads = kMatrixThreads;
+  plan.lds_bytes = (keys * (dim + 8) + dim * (keys + 8)) * 2;
+  return plan;
+}
+
+void launch_matrix(const Attention& a, const Plan& plan, void*, Launches* launches) {
+  static constexpr const char* kNames[2][3] = {
+      {"attention_matrix_f16_64", "attention_matrix_f16_128", "attention_matrix_f16_256"},
+      {"attention_matrix_bf16_64", "attention_matrix_bf16_128", "attention_matrix_bf16_256"}};
+  const int dim = padded_dim(a);
+  AttentionArguments arguments;
+  arguments.attention = a;
+  arguments.tiling.rows = plan.tile_q;
+  arguments.tiling.tiles = static_cast<int32_t>((a.max_queries + plan.tile_q - 1) / plan.tile_q);
+  const int64_t blocks = static_cast<int64_t>(a.batch) * a.heads * arguments.tiling.tiles;
+  add(launches,
+      kNames[a.q.type == Type::kBF16 ? 1 : 0][dim == 64    ? 0
+                                              : dim == 128 ? 1
+                                                           : 2],
+      blocks, kMatrixThreads, sizeof arguments);
+  if (!launches->failed) launches->of[0].arguments.attention = arguments;
 }
 
 void launch_append(const Append& append, Launches* launches) {

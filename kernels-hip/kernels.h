@@ -12,9 +12,15 @@ namespace tsr::hip {
 struct Limits {
   int32_t compute_units = 0;
   int32_t lds_bytes = 0;  ///< that a block may have
-  int32_t wave = 0;       ///< lanes of a wavefront: 64 (CDNA) or 32 (RDNA)
-  bool matrix = false;    ///< its code object has the kernels of matrix/
+  // What its code object has: set_architecture knows.
+  int32_t wave = 0;            ///< lanes of a wavefront: 64 (CDNA) or 32 (RDNA)
+  bool matrix_f16 = false;     ///< kernels of matrix/ for fp16
+  bool matrix_bf16 = false;    ///< and for bf16
+  int32_t matrix_max_dim = 0;  ///< their largest head dim
 };
+
+/// Fills in what a code object has, by the base name of its architecture ("gfx942"). False for one that isn't built.
+bool set_architecture(const char* name, Limits* limits);
 
 struct Plan {
   int32_t tile_q = 0;  ///< query rows of a block (rows are queries x heads of the group where heads share a block)
@@ -50,7 +56,8 @@ struct Launches {
 Plan plan_plain(const Attention& a, const Limits& limits);
 void launch_plain(const Attention& a, const Plan& plan, void* workspace, Launches* launches);
 
-/// matrix/: MFMA or WMMA; q, k, v of one 16-bit type, head dims up to 256, all options, any alignment.
+/// matrix/: MFMA or WMMA; q, k, v of one 16-bit type that Limits has, head dims up to its matrix_max_dim, all options, any
+/// alignment.
 Plan plan_matrix(const Attention& a, const Limits& limits);
 void launch_matrix(const Attention& a, const Plan& plan, void* workspace, Launches* launches);
 

@@ -5,6 +5,7 @@
 #include "attributes.h"
 
 #if !defined(TSR_EMULATED)
+#define TSR_KERNEL(threads) extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads, threads)))
 /// LDS of a block, of a constant number of bytes. All accesses go through lds_load and lds_store.
 #define TSR_LDS(name, bytes) __attribute__((shared, aligned(16))) static char name[bytes]
 #define TSR_LDS_READ(address, bytes)
@@ -14,7 +15,6 @@
 #include <cstdint>
 
 #define TSR_DEVICE __device__ inline __attribute__((always_inline))
-#define TSR_KERNEL(threads) extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads, threads)))
 #define TSR_UNROLL _Pragma("unroll")
 /// Loops that the compiler would unroll until nothing fits into registers.
 #define TSR_ROLLED _Pragma("clang loop unroll(disable)")

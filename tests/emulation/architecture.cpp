@@ -1,0 +1,52 @@
+// The kernels of one architecture, on the emulator. Compiled once for each, with the architecture's macro and
+// -DTSR_ARCHITECTURE=gfx942 and so on; `hip` is then a namespace of that name, so that they can be linked together.
+#include "architecture.h"
+#include "builtins.h"
+// The kernels as they are.
+#include "../../kernels-hip/kernels.hip"
+
+#define TSR_PASTE(a, b) a##b
+#define TSR_NAME(prefix, architecture) TSR_PASTE(prefix, architecture)
+#define TSR_STRING(x) #x
+#define TSR_TEXT(x) TSR_STRING(x)
+
+namespace {
+
+template <auto kKernel, class Arguments>
+void call(const void* arguments) {
+  kKernel(*static_cast<const Arguments*>(arguments));
+}
+
+#define TSR_ENTRY(name, Arguments) {#name, &call<&::name, tsr::hip::Arguments>}
+
+const tsr::emulation::Kernel kKernels[] = {
+    TSR_ENTRY(attention_plain_64_16, AttentionArguments),
+    TSR_ENTRY(attention_plain_64_64, AttentionArguments),
+    TSR_ENTRY(attention_plain_128_16, AttentionArguments),
+    TSR_ENTRY(attention_plain_128_64, AttentionArguments),
+    TSR_ENTRY(attention_plain_256_16, AttentionArguments),
+#if defined(TSR_MATRIX)
+    TSR_ENTRY(attention_matrix_bf16_64, AttentionArguments),
+    TSR_ENTRY(attention_matrix_bf16_128, AttentionArguments),
+#if !defined(__gfx90a__)
+    TSR_ENTRY(attention_matrix_f16_64, AttentionArguments),
+    TSR_ENTRY(attention_matrix_f16_128, AttentionArguments),
+#endif
+#if defined(TSR_CDNA)
+    TSR_ENTRY(attention_matrix_bf16_256, AttentionArguments),
+#if !defined(__gfx90a__)
+    TSR_ENTRY(attention_matrix_f16_256, AttentionArguments),
+#endif
+#endif
+#endif
+    TSR_ENTRY(merge_splits, AttentionArguments),
+    TSR_ENTRY(append, AppendArguments),
+    TSR_ENTRY(advance, AppendArguments),
+    TSR_ENTRY(merge, Merge),
+};
+
+}  // namespace
+
+extern const tsr::emulation::Architecture TSR_NAME(kArchitecture_, TSR_ARCHITECTURE);
+const tsr::emulation::Architecture TSR_NAME(kArchitecture_, TSR_ARCHITECTURE) = {
+    TSR_TEXT(TSR_ARCHITECTURE), tsr::hip::kWave, kKernels, sizeof kKernels / sizeof *kKernels};

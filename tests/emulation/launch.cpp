@@ -1,0 +1,45 @@
+// The library that a playing runtime loads: runs a kernel of an architecture by name.
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include "architecture.h"
+#include "emulator.h"
+
+#define TSR_EACH(X) X(gfx90a) X(gfx942) X(gfx950) X(gfx1030) X(gfx1100) X(gfx1201)
+#define TSR_DECLARE(name) extern const tsr::emulation::Architecture kArchitecture_##name;
+TSR_EACH(TSR_DECLARE)
+
+namespace {
+
+#define TSR_POINTER(name) &kArchitecture_##name,
+const tsr::emulation::Architecture* const kArchitectures[] = {TSR_EACH(TSR_POINTER)};
+
+std::mutex one_at_a_time;
+thread_local char last_failure[512];
+
+}  // namespace
+
+/// NULL if all went well, else what went wrong; valid until this thread's next call. `parameters` as hipModuleLaunchKernel has
+/// them: the address of each argument.
+extern "C" const char* tsr_emulated_launch(const char* architecture, const char* kernel, unsigned blocks,
+                                           unsigned threads, void** parameters) {
+  const std::lock_guard<std::mutex> lock(one_at_a_time);
+  for (const tsr::emulation::Architecture* a : kArchitectures) {
+    if (std::strcmp(a->name, architecture) != 0) continue;
+    for (size_t i = 0; i < a->count; ++i) {
+      if (std::strcmp(a->kernels[i].name, kernel) != 0) continue;
+      try {
+        tsr::emulation::run(a->wave, blocks, threads, [&] { a->kernels[i].call(parameters[0]); });
+        return nullptr;
+      } catch (const tsr::emulation::Failure& failure) {
+        std::snprintf(last_failure, sizeof last_failure, "%s on %s: %s", kernel, architecture, failure.text);
+        return last_failure;
+      }
+    }
+    std::snprintf(last_failure, sizeof last_failure, "%s has no kernel %s", architecture, kernel);
+    return last_failure;
+  }
+  std::snprintf(last_failure, sizeof last_failure, "no architecture %s", architecture);
+  return last_failure;
+}
