@@ -68,22 +68,6 @@ void fill_explanation(const tsr_context& context, const Problem& problem, const 
   copy_text(e->notes, notes.c_str());
 }
 
-// Results go where the caller's struct has room; its rejection array and the capacity of that are input.
-Verdict write_explanation(const Choice& choice, tsr_explanation e, tsr_explanation* to) {
-  tsr_explanation given{};
-  if (to->struct_size < sizeof to->struct_size) return write_struct(e, "explanation", to);  // says what is wrong
-  std::memcpy(&given, to, to->struct_size < sizeof given ? to->struct_size : sizeof given);
-  e.rejections = given.rejections;
-  e.rejection_capacity = given.rejections ? given.rejection_capacity : 0;
-  const std::vector<Rejection>& rejections = choice.selection.rejections;
-  e.rejection_count = static_cast<uint32_t>(rejections.size());
-  for (uint32_t i = 0; i < e.rejection_count && i < e.rejection_capacity; ++i) {
-    copy_text(e.rejections[i].kernel, rejections[i].row->name);
-    copy_text(e.rejections[i].reason, rejections[i].reason.c_str());
-  }
-  return write_struct(e, "explanation", to);
-}
-
 }  // namespace
 
 int32_t kernel_count(tsr_context* context) { return context ? static_cast<int32_t>(context->rows.size()) : 0; }
@@ -114,7 +98,7 @@ tsr_status explain(tsr_context* context, const tsr_attention_desc* desc, tsr_exp
     const Choice choice = choose(*context, problem, true);
     tsr_explanation e{};
     if (choice.selection.row != nullptr) fill_explanation(*context, problem, choice, &e);
-    TSR_TRY(write_explanation(choice, e, explanation));
+    TSR_TRY(write_explanation(choice.selection.rejections, e, explanation));
     return choice.selection.verdict;
   });
 }

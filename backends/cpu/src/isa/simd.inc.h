@@ -7,7 +7,8 @@
 
 using vf = float __attribute__((vector_size(TSR_VL * 4)));
 using vi = int32_t __attribute__((vector_size(TSR_VL * 4)));
-using vf_unaligned = float __attribute__((vector_size(TSR_VL * 4), aligned(4), may_alias));
+// A typedef: in a using, Clang ignores the alignment.
+typedef float vf_unaligned __attribute__((vector_size(TSR_VL * 4), aligned(4), may_alias));
 using vu16 = uint16_t __attribute__((vector_size(TSR_VL * 2)));
 using vi8 = int8_t __attribute__((vector_size(TSR_VL)));
 using vu8 = uint8_t __attribute__((vector_size(TSR_VL)));
