@@ -72,4 +72,18 @@ Selection select_variant(const std::vector<Variant>& rows, const Problem& proble
   return selection;
 }
 
+Verdict write_explanation(const std::vector<Rejection>& rejections, tsr_explanation e, tsr_explanation* to) {
+  tsr_explanation given{};
+  if (to->struct_size < sizeof to->struct_size) return write_struct(e, "explanation", to);  // says what is wrong
+  std::memcpy(&given, to, to->struct_size < sizeof given ? to->struct_size : sizeof given);
+  e.rejections = given.rejections;
+  e.rejection_capacity = given.rejections ? given.rejection_capacity : 0;
+  e.rejection_count = static_cast<uint32_t>(rejections.size());
+  for (uint32_t i = 0; i < e.rejection_count && i < e.rejection_capacity; ++i) {
+    copy_text(e.rejections[i].kernel, rejections[i].row->name);
+    copy_text(e.rejections[i].reason, rejections[i].reason.c_str());
+  }
+  return write_struct(e, "explanation", to);
+}
+
 }  // namespace tsr

@@ -88,21 +88,6 @@ void fill_explanation(const tsr_context& context, const Problem& problem, const 
   copy_text(e->notes, notes_of(context, problem, *ready.kernel).c_str());
 }
 
-// Results go where the caller's struct has room; its rejection array and the capacity of that are input.
-Verdict write_explanation(const std::vector<Rejection>& rejections, tsr_explanation e, tsr_explanation* to) {
-  tsr_explanation given{};
-  if (to->struct_size < sizeof to->struct_size) return write_struct(e, "explanation", to);  // says what is wrong
-  std::memcpy(&given, to, to->struct_size < sizeof given ? to->struct_size : sizeof given);
-  e.rejections = given.rejections;
-  e.rejection_capacity = given.rejections ? given.rejection_capacity : 0;
-  e.rejection_count = static_cast<uint32_t>(rejections.size());
-  for (uint32_t i = 0; i < e.rejection_count && i < e.rejection_capacity; ++i) {
-    copy_text(e.rejections[i].kernel, rejections[i].row->name);
-    copy_text(e.rejections[i].reason, rejections[i].reason.c_str());
-  }
-  return write_struct(e, "explanation", to);
-}
-
 Verdict launch_append_of(tsr_context& context, const tsr_stream& on, const Append& append) {
   if (append.batch == 0 || append.rows == 0) return {};
   return context.gpu->check(launch_append(append, on.native), "launch of the append");

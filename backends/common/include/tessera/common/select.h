@@ -27,4 +27,7 @@ struct Selection {
 
 Selection select_variant(const std::vector<Variant>& rows, const Problem& problem, Preference preference, bool explain);
 
+/// Results go where the caller's struct has room; its rejection array and the capacity of that are input.
+Verdict write_explanation(const std::vector<Rejection>& rejections, tsr_explanation e, tsr_explanation* to);
+
 }  // namespace tsr
