@@ -106,7 +106,7 @@ inline void prefill_finish(const Problem& p, const Sequence& s, int64_t b, int64
     const Panel& panel = scratch.panels[n];
     const PanelState& state = scratch.states[n];
     for (int first = 0; first < panel.rows; first += TSR_VL) {
-      for (int64_t d = 0; d < padded(p.value_dim); d += TSR_VL) {
+      for (int64_t d = 0; d < p.value_dim; d += TSR_VL) {
         vf x[TSR_VL];
         const float* from = scratch.out + (n * padded(p.value_dim) + d) * kPanel + first;
         for (int i = 0; i < TSR_VL; i++) x[i] = load(from + i * kPanel);

@@ -114,13 +114,17 @@ TSR_SIMD Operands carve_operands(const Problem& p, int64_t panels, int64_t tile_
 /// TSR_VL stored rows of queries (zeros for a nullptr) become lanes from `lane` on of panel n. `rows` is scratch.
 inline void put_queries(const Problem& p, const uint8_t* const* stored, int64_t n, int lane, float* rows,
                         int64_t stride, const Operands& o) {
+  const float* from[TSR_VL];
   for (int i = 0; i < TSR_VL; i++) {
+    from[i] = reinterpret_cast<const float*>(stored[i]);
+    if (stored[i] != nullptr && p.q.dtype == TSR_F32 && p.dim % TSR_VL == 0) continue;  // as they are
+    from[i] = rows + i * stride;
     __builtin_memset(rows + i * stride, 0, static_cast<size_t>(padded(p.dim)) * sizeof(float));
     if (stored[i] != nullptr) convert_row(p.q.dtype, stored[i], p.dim, 1.0f, rows + i * stride);
   }
-  for (int64_t d = 0; d < padded(p.dim); d += TSR_VL) {
+  for (int64_t d = 0; d < p.dim; d += TSR_VL) {
     vf x[TSR_VL];
-    for (int i = 0; i < TSR_VL; i++) x[i] = load(rows + i * stride + d);
+    for (int i = 0; i < TSR_VL; i++) x[i] = load(from[i] + d);
     transpose(x);
     for (int i = 0; i < TSR_VL; i++) store(o.queries + (n * padded(p.dim) + d + i) * kPanel + lane, x[i]);
   }
