@@ -74,15 +74,17 @@ void add_merge_of_splits(const AttentionArguments& arguments, Launches* launches
 struct Architecture {
   const char* name;
   int32_t wave;
-  bool matrix_f16, matrix_bf16;
+  bool matrix_f16, matrix_bf16, matrix_options;
   int32_t matrix_max_dim;
 };
 // As kernels.hip has it.
 constexpr Architecture kArchitectures[] = {
-    {"gfx90a", 64, false, true, 256}, {"gfx942", 64, true, true, 256},  {"gfx950", 64, true, true, 256},
-    {"gfx1030", 32, false, false, 0}, {"gfx1100", 32, true, true, 128}, {"gfx1101", 32, true, true, 128},
-    {"gfx1102", 32, true, true, 128}, {"gfx1150", 32, true, true, 128}, {"gfx1151", 32, true, true, 128},
-    {"gfx1200", 32, true, true, 128}, {"gfx1201", 32, true, true, 128},
+    {"gfx90a", 64, false, true, true, 256},  {"gfx942", 64, true, true, true, 256},
+    {"gfx950", 64, true, true, true, 256},   {"gfx1030", 32, false, false, false, 0},
+    {"gfx1100", 32, true, true, false, 128}, {"gfx1101", 32, true, true, false, 128},
+    {"gfx1102", 32, true, true, false, 128}, {"gfx1150", 32, true, true, false, 128},
+    {"gfx1151", 32, true, true, false, 128}, {"gfx1200", 32, true, true, true, 128},
+    {"gfx1201", 32, true, true, true, 128},
 };
 
 }  // namespace
@@ -93,6 +95,7 @@ bool set_architecture(const char* name, Limits* limits) {
     limits->wave = a.wave;
     limits->matrix_f16 = a.matrix_f16;
     limits->matrix_bf16 = a.matrix_bf16;
+    limits->matrix_options = a.matrix_options;
     limits->matrix_max_dim = a.matrix_max_dim;
     return true;
   }
@@ -124,32 +127,42 @@ void launch_plain(const Attention& a, const Plan& plan, void* workspace, Launche
   add_merge_of_splits(arguments, launches);
 }
 
+/// Head dims that the kernel's tiles hold: with options there is no kernel for 64.
+static int matrix_dim(const Attention& a) {
+  const int dim = padded_dim(a);
+  return a.plain_score() || dim > 64 ? dim : 128;
+}
+
 Plan plan_matrix(const Attention& a, const Limits& limits) {
   Plan plan;
-  const int dim = padded_dim(a), keys = dim > 64 && (limits.wave == 32 || dim > 128) ? 32 : 64;
-  if (!(a.q.type == Type::kF16 ? limits.matrix_f16 : limits.matrix_bf16) || dim > limits.matrix_max_dim) return plan;
-  plan.tile_q = kMatrixRows;
+  const int dim = matrix_dim(a), keys = dim > 64 && (limits.wave == 32 || dim > 128) ? 32 : 64;
+  const bool typed = a.q.type == Type::kF16 ? limits.matrix_f16 : limits.matrix_bf16;
+  if (!typed || dim > limits.matrix_max_dim || !(a.plain_score() || limits.matrix_options)) return plan;
+  plan.tile_q = limits.wave == 64 && dim > 128 ? kMatrixRows / 2 : kMatrixRows;
   plan.tile_k = keys;
   plan.threads = kMatrixThreads;
-  plan.lds_bytes = (keys * (dim + 8) + dim * (keys + 8)) * 2;
+  const int sums = limits.wave == 64 ? 4 : 8;  // fp32 of a lane for 16 keys
+  plan.lds_bytes =
+      (keys * (dim + 8) + dim * (keys + 8)) * 2 + (a.plain_score() ? 0 : keys / 16 * sums * kMatrixThreads * 4);
   return plan;
 }
 
 void launch_matrix(const Attention& a, const Plan& plan, void*, Launches* launches) {
-  static constexpr const char* kNames[2][3] = {
-      {"attention_matrix_f16_64", "attention_matrix_f16_128", "attention_matrix_f16_256"},
-      {"attention_matrix_bf16_64", "attention_matrix_bf16_128", "attention_matrix_bf16_256"}};
-  const int dim = padded_dim(a);
+  static constexpr const char* kNames[2][2][3] = {
+      {{"attention_matrix_f16_64", "attention_matrix_f16_128", "attention_matrix_f16_256"},
+       {"", "attention_matrix_f16_128_options", "attention_matrix_f16_256_options"}},
+      {{"attention_matrix_bf16_64", "attention_matrix_bf16_128", "attention_matrix_bf16_256"},
+       {"", "attention_matrix_bf16_128_options", "attention_matrix_bf16_256_options"}}};
+  const int dim = matrix_dim(a);
   AttentionArguments arguments;
   arguments.attention = a;
   arguments.tiling.rows = plan.tile_q;
   arguments.tiling.tiles = static_cast<int32_t>((a.max_queries + plan.tile_q - 1) / plan.tile_q);
   const int64_t blocks = static_cast<int64_t>(a.batch) * a.heads * arguments.tiling.tiles;
-  add(launches,
-      kNames[a.q.type == Type::kBF16 ? 1 : 0][dim == 64    ? 0
-                                              : dim == 128 ? 1
-                                                           : 2],
-      blocks, kMatrixThreads, sizeof arguments);
+  const char* const name = kNames[a.q.type == Type::kBF16 ? 1 : 0][a.plain_score() ? 0 : 1][dim == 64    ? 0
+                                                                                            : dim == 128 ? 1
+                                                                                                         : 2];
+  add(launches, name, blocks, kMatrixThreads, sizeof arguments);
   if (!launches->failed) launches->of[0].arguments.attention = arguments;
 }
 

@@ -13,10 +13,11 @@ struct Limits {
   int32_t compute_units = 0;
   int32_t lds_bytes = 0;  ///< that a block may have
   // What its code object has: set_architecture knows.
-  int32_t wave = 0;            ///< lanes of a wavefront: 64 (CDNA) or 32 (RDNA)
-  bool matrix_f16 = false;     ///< kernels of matrix/ for fp16
-  bool matrix_bf16 = false;    ///< and for bf16
-  int32_t matrix_max_dim = 0;  ///< their largest head dim
+  int32_t wave = 0;             ///< lanes of a wavefront: 64 (CDNA) or 32 (RDNA)
+  bool matrix_f16 = false;      ///< kernels of matrix/ for fp16
+  bool matrix_bf16 = false;     ///< and for bf16
+  bool matrix_options = false;  ///< and with soft cap, ALiBi, bias, mask
+  int32_t matrix_max_dim = 0;   ///< their largest head dim
 };
 
 /// Fills in what a code object has, by the base name of its architecture ("gfx942"). False for one that isn't built.
@@ -56,8 +57,8 @@ struct Launches {
 Plan plan_plain(const Attention& a, const Limits& limits);
 void launch_plain(const Attention& a, const Plan& plan, void* workspace, Launches* launches);
 
-/// matrix/: MFMA or WMMA; q, k, v of one 16-bit type that Limits has, head dims up to its matrix_max_dim, all options, any
-/// alignment.
+/// matrix/: MFMA or WMMA; q, k, v of one 16-bit type that Limits has, head dims up to its matrix_max_dim, any alignment; soft
+/// cap, ALiBi, bias and mask where Limits says so.
 Plan plan_matrix(const Attention& a, const Limits& limits);
 void launch_matrix(const Attention& a, const Plan& plan, void* workspace, Launches* launches);
 

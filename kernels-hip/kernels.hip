@@ -19,21 +19,29 @@ TSR_PLAIN(128, 64)
 TSR_PLAIN(256, 16)
 
 #if defined(TSR_MATRIX)
-#define TSR_MATRIX_KERNEL(type, T, dim)                                        \
-  TSR_KERNEL(256) void attention_matrix_##type##_##dim(AttentionArguments p) { \
-    TSR_LDS(lds, (matrix::lds_bytes<dim>()));                                  \
-    matrix::attention<matrix::T, dim>(p.attention, p.tiling, lds);             \
+#define TSR_MATRIX_KERNEL(name, T, dim, options)                            \
+  TSR_KERNEL(256) void attention_matrix_##name(AttentionArguments p) {      \
+    TSR_LDS(lds, (matrix::lds_bytes<dim, options>()));                      \
+    matrix::attention<matrix::T, dim, options>(p.attention, p.tiling, lds); \
   }
-TSR_MATRIX_KERNEL(bf16, Brain, 64)
-TSR_MATRIX_KERNEL(bf16, Brain, 128)
+TSR_MATRIX_KERNEL(bf16_64, Brain, 64, false)
+TSR_MATRIX_KERNEL(bf16_128, Brain, 128, false)
 #if !defined(__gfx90a__)  // its matrix instructions take subnormal fp16 for 0, which results may not show
-TSR_MATRIX_KERNEL(f16, Half, 64)
-TSR_MATRIX_KERNEL(f16, Half, 128)
+TSR_MATRIX_KERNEL(f16_64, Half, 64, false)
+TSR_MATRIX_KERNEL(f16_128, Half, 128, false)
 #endif
-#if defined(TSR_CDNA)  // RDNA has no registers for it
-TSR_MATRIX_KERNEL(bf16, Brain, 256)
+#if !defined(TSR_RDNA3)  // which has no registers for it
+TSR_MATRIX_KERNEL(bf16_128_options, Brain, 128, true)
 #if !defined(__gfx90a__)
-TSR_MATRIX_KERNEL(f16, Half, 256)
+TSR_MATRIX_KERNEL(f16_128_options, Half, 128, true)
+#endif
+#endif
+#if defined(TSR_CDNA)  // nor has RDNA4 for these
+TSR_MATRIX_KERNEL(bf16_256, Brain, 256, false)
+TSR_MATRIX_KERNEL(bf16_256_options, Brain, 256, true)
+#if !defined(__gfx90a__)
+TSR_MATRIX_KERNEL(f16_256, Half, 256, false)
+TSR_MATRIX_KERNEL(f16_256_options, Half, 256, true)
 #endif
 #endif
 #endif

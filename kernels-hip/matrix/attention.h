@@ -1,10 +1,11 @@
 // Fused attention on matrix instructions: q, k, v of one 16-bit type, any alignment, all options.
 //
-// A block of 256 threads has 128 query rows of one head; a wavefront has 16 kGroups of them (32 on CDNA, 16 on RDNA), each lane
-// one query column, so that most of softmax stays in the lane. It walks the tiles of kKeys keys that any of its rows sees.
+// A block of 256 threads has 128 query rows of one head (64 for head dims beyond 128); a wavefront has 16 or 32 of them, each
+// lane one query column, so that most of softmax stays in the lane. It walks the tiles of kKeys keys that any of its rows sees.
 //   S^T = K Q^T    A: rows of K from LDS, B: Q, kept in registers
 //   softmax        base 2, in registers; the lanes of a column (2 or 4) meet in two exchanges
 //   O^T += V^T P^T A: rows of V^T from LDS, B: P^T, which is D of the first product (gfx11: after an exchange)
+// kOptions: soft cap, bias, ALiBi, mask; kept apart, because what they take fills the instruction cache.
 // LDS: K [kKeys][kDim + 8], V^T [kDim][kKeys + 8], 16-bit; the pad keeps rows off each other's banks.
 #pragma once
 
@@ -17,15 +18,26 @@ namespace tsr::hip::matrix {
 
 constexpr int kThreads = 256;
 constexpr int kWaves = kThreads / kWave;
-constexpr int kGroups = kWave == 64 ? 2 : 1;
-constexpr int kRows = kWaves * kGroups * 16;
+
+/// Groups of 16 query rows of a wavefront, and query rows of a block.
+template <int kDim>
+constexpr int groups() {
+  return kWave == 64 && kDim <= 128 ? 2 : 1;
+}
+template <int kDim>
+constexpr int rows() {
+  return kWaves * groups<kDim>() * 16;
+}
 template <int kDim>
 constexpr int keys() {
   return kDim > 64 && (kWave == 32 || kDim > 128) ? 32 : 64;
 }
-template <int kDim>
+/// With options a lane's scores of one group go through LDS, its own words: what options take is then one copy in a loop, not one
+/// for each of the elements in registers.
+template <int kDim, bool kOptions>
 constexpr int lds_bytes() {
-  return (keys<kDim>() * (kDim + 8) + kDim * (keys<kDim>() + 8)) * 2;
+  return (keys<kDim>() * (kDim + 8) + kDim * (keys<kDim>() + 8)) * 2 +
+         (kOptions ? keys<kDim>() / 16 * kSums * kThreads * 4 : 0);
 }
 
 /// Eight 16-bit elements at any alignment.
@@ -36,13 +48,15 @@ TSR_DEVICE word4v load_words(const char* p) {
   return words;
 }
 
-template <class T, int kDim>
+template <class T, int kDim, bool kOptions>
 TSR_DEVICE void attention(const Attention& a, const Tiling& t, char* lds) {
+  constexpr int kGroups = groups<kDim>(), kRows = rows<kDim>();
   constexpr int kKeys = keys<kDim>(), kChunks = kDim / 8, kSteps = kDim / 16, kKeyTiles = kKeys / 16;
   constexpr int kRowBytes = (kDim + 8) * 2, kColumnBytes = (kKeys + 8) * 2;
   typedef typename T::Fragment Fragment;
   char* const k_tile = lds;
   char* const v_tile = lds + kKeys * kRowBytes;
+  char* const own_scores = v_tile + kDim * kColumnBytes + thread_index() * 4;  // with options: every kThreads words
   const int lane = lane_index(), wave = thread_index() / kWave, column = lane % 16;
 
   // A tile of queries of one head; those with the most keys start first.
@@ -57,9 +71,8 @@ TSR_DEVICE void attention(const Attention& a, const Tiling& t, char* lds) {
   const Span queries{first_query, first_query + kRows < s.queries ? first_query + kRows : s.queries};
   const Span seen = s.visibility.keys(queries), common = s.visibility.common_keys(queries);
 
-  const bool plain = a.plain_score();
   // The maximum is of scores times `factor`, so that a negative scale needs no care.
-  const float factor = plain ? a.scale * kLog2e : a.scale;
+  const float factor = kOptions ? a.scale : a.scale * kLog2e;
   int64_t query[kGroups];
   Span row_keys[kGroups];
   Fragment q[kGroups][kSteps];
@@ -123,7 +136,7 @@ TSR_DEVICE void attention(const Attention& a, const Tiling& t, char* lds) {
       }
     }
 
-    const bool whole = plain && common.begin <= first && first + kKeys <= common.end;
+    const bool whole = !kOptions && common.begin <= first && first + kKeys <= common.end;
     Fragment p[kGroups][kKeyTiles];
     TSR_UNROLL for (int g = 0; g < kGroups; ++g) {
       float next = maximum[g];
@@ -134,14 +147,36 @@ TSR_DEVICE void attention(const Attention& a, const Tiling& t, char* lds) {
             next = larger(next, score[g][n][e]);
           }
         }
-      } else {
+      } else if constexpr (kOptions) {
         const bool real = query[g] < s.queries;
         const RowOptions options = row_options(a, s, b, real ? query[g] : 0, head);
+        constexpr int kSlotBytes = kThreads * 4;
         TSR_UNROLL for (int n = 0; n < kKeyTiles; ++n) {
           TSR_UNROLL for (int e = 0; e < kSums; ++e) {
+            lds_store(own_scores + (n * kSums + e) * kSlotBytes, static_cast<float>(score[g][n][e]));
+          }
+        }
+        TSR_ROLLED for (int n = 0; n < kKeyTiles; ++n) {
+          TSR_ROLLED for (int e = 0; e < kSums; ++e) {
+            char* const slot = own_scores + (n * kSums + e) * kSlotBytes;
             const int64_t j = first + n * 16 + row_of(lane, e);
-            const float x = score[g][n][e] * factor;
-            score[g][n][e] = !row_keys[g].contains(j) ? negative_infinity() : plain ? x : score_base2(options, x, j);
+            lds_store(slot, row_keys[g].contains(j) ? score_base2(options, lds_load<float>(slot) * factor, j)
+                                                    : negative_infinity());
+          }
+        }
+        TSR_UNROLL for (int n = 0; n < kKeyTiles; ++n) {
+          TSR_UNROLL for (int e = 0; e < kSums; ++e) {
+            score[g][n][e] = lds_load<float>(own_scores + (n * kSums + e) * kSlotBytes);
+            next = larger(next, score[g][n][e]);
+          }
+        }
+      } else {
+        const auto begin = static_cast<int>(clamped(row_keys[g].begin - first, 0, kKeys));
+        const auto end = static_cast<int>(clamped(row_keys[g].end - first, 0, kKeys));
+        TSR_UNROLL for (int n = 0; n < kKeyTiles; ++n) {
+          TSR_UNROLL for (int e = 0; e < kSums; ++e) {
+            const int j = n * 16 + row_of(lane, e);
+            score[g][n][e] = j >= begin && j < end ? score[g][n][e] * factor : negative_infinity();
             next = larger(next, score[g][n][e]);
           }
         }

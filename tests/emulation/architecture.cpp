@@ -32,10 +32,18 @@ const tsr::emulation::Kernel kKernels[] = {
     TSR_ENTRY(attention_matrix_f16_64, AttentionArguments),
     TSR_ENTRY(attention_matrix_f16_128, AttentionArguments),
 #endif
+#if !defined(TSR_RDNA3)
+    TSR_ENTRY(attention_matrix_bf16_128_options, AttentionArguments),
+#if !defined(__gfx90a__)
+    TSR_ENTRY(attention_matrix_f16_128_options, AttentionArguments),
+#endif
+#endif
 #if defined(TSR_CDNA)
     TSR_ENTRY(attention_matrix_bf16_256, AttentionArguments),
+    TSR_ENTRY(attention_matrix_bf16_256_options, AttentionArguments),
 #if !defined(__gfx90a__)
     TSR_ENTRY(attention_matrix_f16_256, AttentionArguments),
+    TSR_ENTRY(attention_matrix_f16_256_options, AttentionArguments),
 #endif
 #endif
 #endif
