@@ -1,7 +1,18 @@
 // node scripts/build-native.mjs cpu|addon: what the build:native scripts of the packages call.
 // node scripts/build-native.mjs cuda [architectures]: the CUDA back end, for all architectures (many minutes) or for those
 // given: "cuda 90" is machine code for sm_90 alone, "cuda 80 80-ptx" with PTX.
-import { buildAddon, buildCuda, buildTarget, findNvcc, noNvcc, requireNativeTools } from "./lib/native.mjs";
+// node scripts/build-native.mjs hip [architectures]: likewise the HIP back end: "hip gfx942", "hip gfx1100 gfx1201".
+import {
+  buildAddon,
+  buildCuda,
+  buildHip,
+  buildTarget,
+  findHipCompiler,
+  findNvcc,
+  noHipCompiler,
+  noNvcc,
+  requireNativeTools,
+} from "./lib/native.mjs";
 import { fail } from "./lib/sh.mjs";
 
 const [what, ...architectures] = process.argv.slice(2);
@@ -11,4 +22,7 @@ else if (what === "addon") buildAddon();
 else if (what === "cuda") {
   if (!findNvcc()) fail(`The CUDA back end can't be built here: ${noNvcc}.`);
   buildCuda(["tessera-cuda"], architectures);
-} else fail("usage: node scripts/build-native.mjs cpu|addon|cuda [architectures]");
+} else if (what === "hip") {
+  if (!findHipCompiler()) fail(`The HIP back end can't be built here: ${noHipCompiler}.`);
+  buildHip(["tessera-hip"], architectures.length > 0 ? architectures : undefined);
+} else fail("usage: node scripts/build-native.mjs cpu|addon|cuda|hip [architectures]");

@@ -1,18 +1,28 @@
-// node scripts/ctest.mjs release|asan|tsan|arm64|cuda [ctest arguments]: builds and runs the C and C++ tests of one variant.
+// node scripts/ctest.mjs release|asan|tsan|arm64|cuda|hip [ctest arguments]: builds and runs the C and C++ tests of one variant.
 import { spawnSync } from "node:child_process";
 import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { add, line, none, parse } from "./lib/counts.mjs";
-import { buildTarget, findNvcc, noNvcc, requireNativeTools, variants } from "./lib/native.mjs";
+import {
+  buildTarget,
+  findHipCompiler,
+  findNvcc,
+  noHipCompiler,
+  noNvcc,
+  requireNativeTools,
+  variants,
+} from "./lib/native.mjs";
 import { fail } from "./lib/sh.mjs";
 
 const [variant = "", ...rest] = process.argv.slice(2);
 if (!(variant in variants)) fail(`usage: node scripts/ctest.mjs ${Object.keys(variants).join("|")}`);
 requireNativeTools();
-if (variant === "cuda" && !findNvcc()) {
-  console.log(line({ ...none(), skipped: 1, reasons: { [`the CUDA back end: ${noNvcc}`]: 1 } }));
+const skip = (reason) => {
+  console.log(line({ ...none(), skipped: 1, reasons: { [reason]: 1 } }));
   process.exit(0);
-}
+};
+if (variant === "cuda" && !findNvcc()) skip(`the CUDA back end: ${noNvcc}`);
+if (variant === "hip" && !findHipCompiler()) skip(`the HIP back end: ${noHipCompiler}`);
 const folder = buildTarget("native-tests", variant);
 const report = join(folder, "ctest.xml");
 rmSync(report, { force: true });

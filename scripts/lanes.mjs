@@ -56,8 +56,9 @@ export const lanes = [
     needs: ["aarch64-linux-gnu-g++", "qemu-aarch64-static"],
   },
   { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 40 },
-  // After gpu-compile, which has built what it runs.
+  // After gpu-compile, which has built what they run.
   { name: "cuda", command: ["node", "scripts/ctest.mjs", "cuda"], long: true, ci: true, minutes: 40 },
+  { name: "hip", command: ["node", "scripts/ctest.mjs", "hip"], long: true, ci: true, minutes: 20 },
   ...suites.filter(hasLongTests).map((folder) => ({
     name: `${folder.split("/")[1]}-long`,
     command: ["node", "scripts/vitest.mjs", folder, "--long"],

@@ -16,12 +16,24 @@ export const variants = {
     "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64-static;-L;/usr/aarch64-linux-gnu",
   ],
   cuda: ["-DTSR_CUDA=ON"],
+  hip: ["-DTSR_HIP=ON"],
 };
 
 /** Path of nvcc, or null. */
 export const findNvcc = () =>
   [process.env.CUDACXX, "nvcc", "/usr/local/cuda/bin/nvcc"].map((name) => name && which(name)).find(Boolean) ?? null;
 export const noNvcc = "no CUDA compiler (install the CUDA toolkit, or set CUDACXX to its nvcc)";
+
+/** Path of a clang++ for AMD GPUs, or null. */
+export const findHipCompiler = () =>
+  [process.env.HIPCXX, "clang++-22", "/opt/rocm/llvm/bin/clang++"].map((name) => name && which(name)).find(Boolean) ??
+  null;
+export const noHipCompiler =
+  "no HIP compiler (install clang-22 and lld-22, or set HIPCXX to a clang++ that knows amdgcn)";
+
+/** What ships, unless a build is told otherwise: the default of backends/hip/CMakeLists.txt. */
+export const hipArchitectures =
+  "gfx90a gfx942 gfx950 gfx1030 gfx1100 gfx1101 gfx1102 gfx1150 gfx1151 gfx1200 gfx1201".split(" ");
 
 const oldestCMake = [3, 22];
 
@@ -66,6 +78,13 @@ export function buildCuda(targets, architectures = []) {
     architectures.length > 0 ? `-DTSR_CUDA_ARCHITECTURES=${architectures.join(" ")}` : "-UTSR_CUDA_ARCHITECTURES";
   run("cmake", ["-S", ".", "-B", join(root, "build", "cuda"), "--log-level=WARNING", ...variants.cuda, chosen]);
   for (const target of targets) buildTarget(target, "cuda");
+}
+
+/** The HIP back end: target(s) of build/hip, for the architectures given ("gfx942"), else for all that ship. As buildCuda. */
+export function buildHip(targets, architectures = hipArchitectures) {
+  const chosen = `-DTSR_HIP_ARCHITECTURES=${architectures.join(" ")}`;
+  run("cmake", ["-S", ".", "-B", join(root, "build", "hip"), "--log-level=WARNING", ...variants.hip, chosen]);
+  for (const target of targets) buildTarget(target, "hip");
 }
 
 /** The Node addon, through cmake-js: Node-API headers come from npm, nothing is downloaded. */

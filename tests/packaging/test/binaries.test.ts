@@ -8,6 +8,11 @@ const binaries = [
   { file: "backends/cpu/lib/libtessera-cpu.so", symbols: ["tsr_backend_entry"] },
   { file: "backends/cuda/lib/libtessera-cuda.so", symbols: ["tsr_backend_entry"], optional: "needs nvcc to be built" },
   {
+    file: "backends/hip/lib/libtessera-hip.so",
+    symbols: ["tsr_backend_entry"],
+    optional: "needs clang-22 to be built",
+  },
+  {
     file: "packages/core/native/build/Release/tessera.node",
     symbols: ["napi_register_module_v1", "node_api_module_get_api_version_v1"],
   },

@@ -1,0 +1,3 @@
+const { join } = require("node:path");
+
+exports.library = join(__dirname, "lib", "libtessera-hip.so");

@@ -1,0 +1,65 @@
+#include "catalogue.h"
+
+namespace tsr::hip::host {
+namespace {
+
+constexpr int32_t kHeadDimStep = 8;
+
+// More rows than this for one KV head fill a tile of the prefill kernels.
+constexpr int64_t kDecodeRows = 16;
+// With fewer keys there is nothing to divide.
+constexpr int64_t kDecodeKeysPerQuery = 4;
+
+const Kernel kMatrix{"prefill-matrix", plan_matrix, launch_matrix, true};
+const Kernel kPrefillPlain{"prefill-plain", plan_plain, launch_plain, false};
+const Kernel kDecodePlain{"decode-plain", plan_plain, launch_plain, false};
+
+Variant row_of(const Kernel& kernel, tsr_kernel_family family, const char* arch, const char* summary) {
+  Variant row;
+  row.name = kernel.name;
+  row.family = family;
+  row.arch = arch;
+  row.summary = summary;
+  row.max_head_dim = kMaxHeadDim;
+  row.head_dim_step = kHeadDimStep;
+  row.implementation = &kernel;
+  return row;
+}
+
+// Shapes alone decide: never what a length array holds.
+tsr_kernel_family preferred_family(const Problem& p) {
+  const bool few = p.max_queries <= kDecodeRows && p.group * p.max_queries <= kDecodeRows;
+  return few && p.max_keys >= kDecodeKeysPerQuery * p.max_queries ? TSR_FAMILY_DECODE : TSR_FAMILY_PREFILL;
+}
+
+}  // namespace
+
+std::vector<Variant> make_catalogue(const Limits& limits) {
+  Variant matrix = row_of(kMatrix, TSR_FAMILY_PREFILL, "gfx90a, gfx94x, gfx95x, gfx11, gfx12",
+                          "Many queries, 16-bit: MFMA (CDNA) or WMMA (RDNA) on tiles of queries and keys");
+  const uint32_t types = (limits.matrix_f16 ? 1u << TSR_F16 : 0) | (limits.matrix_bf16 ? 1u << TSR_BF16 : 0);
+  matrix.q_dtypes = matrix.kv_dtypes = types;
+  matrix.max_head_dim = limits.matrix_max_dim;
+  matrix.lacks = kFeatureMixedTypes;
+  matrix.usable = types != 0;
+  if (!matrix.usable) matrix.reason = "this device's code object has no kernels of matrix instructions";
+
+  Variant plain = row_of(kPrefillPlain, TSR_FAMILY_PREFILL, "any",
+                         "Any types, alignment and head dims: fp32 arithmetic without matrix instructions");
+  plain.kv_dtypes = kCacheTypes;
+  plain.splits = true;
+
+  Variant decode = row_of(kDecodePlain, TSR_FAMILY_DECODE, "any",
+                          "Few queries against many keys, any types and alignment: fp32 arithmetic, keys divided among "
+                          "blocks, parts merged at the end");
+  decode.kv_dtypes = kCacheTypes;
+  decode.splits = true;
+
+  return {matrix, plain, decode};
+}
+
+int preference(const Problem& problem, const Variant& row) {
+  return (row.family == preferred_family(problem) ? 2 : 0) + (kernel_of(row).matrix ? 1 : 0);
+}
+
+}  // namespace tsr::hip::host
