@@ -169,8 +169,8 @@ static void records_everything(void) {
   for (int i = 0; i < 3 && graph; ++i) OK(backend->graph_launch(context, graph, NULL));
   CHECK(all_right(&a) && all_right(&step), "the results are wrong");
   CHECK(lengths[0] == 3 + 6 && lengths[1] == 5 + 6, "lengths are %d and %d", lengths[0], lengths[1]);
-  CHECK(backend->graph_end(context, NULL, &graph) == TSR_INVALID_ARGUMENT && graph == NULL, "of no recording");
   backend->graph_destroy(graph);
+  CHECK(backend->graph_end(context, NULL, &graph) == TSR_INVALID_ARGUMENT && graph == NULL, "of no recording");
   backend->buffer_destroy(length_buffer), backend->buffer_destroy(rows);
   attend_free(&a), attend_free(&step);
 }

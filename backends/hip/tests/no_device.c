@@ -14,6 +14,7 @@ static tsr_status create(int32_t device) {
   tsr_context* context = (tsr_context*)1;
   const tsr_status status = backend->context_create(&desc, &context);
   CHECK(context == NULL || status == TSR_OK, "a context in spite of status %d", status);
+  backend->context_destroy(context);
   return status;
 }
 
