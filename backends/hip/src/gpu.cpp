@@ -88,6 +88,7 @@ Verdict Gpu::load(const Device& device) {
     const hipError_t error = hip().hipModuleLoadData(&module, code.image);
     if (error != hipSuccess) {
       const Verdict verdict = failed(error, "hipModuleLoadData");
+      if (verdict.status == TSR_OUT_OF_MEMORY) return verdict;
       return {verdict.status,
               text("device ", index_, " (", device.name, ", ", device.arch, device.modes, "): ", verdict.text,
                    "; the code object of ", code.architecture, " is of version 5, which needs ROCm 6.0 or newer")};

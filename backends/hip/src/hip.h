@@ -36,7 +36,6 @@ constexpr hipError_t hipErrorStreamCaptureInvalidated = 901;
 enum hipDeviceAttribute_t : int {
   hipDeviceAttributeMultiprocessorCount = 63,
   hipDeviceAttributeMaxSharedMemoryPerBlock = 74,
-  hipDeviceAttributeWarpSize = 87,
   hipDeviceAttributeMemoryPoolsSupported = 88
 };
 

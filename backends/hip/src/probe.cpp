@@ -137,8 +137,7 @@ Device describe_device(int index) {
     int* value;
     hipDeviceAttribute_t attribute;
   } wanted[] = {{&d.compute_units, hipDeviceAttributeMultiprocessorCount},
-                {&d.lds_bytes, hipDeviceAttributeMaxSharedMemoryPerBlock},
-                {&d.wave, hipDeviceAttributeWarpSize}};
+                {&d.lds_bytes, hipDeviceAttributeMaxSharedMemoryPerBlock}};
   for (const auto& [value, attribute] : wanted) {
     if (const hipError_t error = hip.hipDeviceGetAttribute(value, attribute, index))
       return broken("hipDeviceGetAttribute", error);
@@ -275,6 +274,7 @@ Survey survey() {
 
   Survey s;
   for (int i = 0; i < count; ++i) s.devices.push_back(describe_device(i));
+  hip.hipGetLastError();
   for (const Device& d : s.devices) {
     if (d.state == TSR_PROBE_USABLE) return s;
   }

@@ -21,7 +21,6 @@ struct Device {
   uint64_t memory_bytes = 0;
   int32_t compute_units = 0;
   int32_t lds_bytes = 0;  ///< that a block may have
-  int32_t wave = 0;
 };
 
 struct Survey {

@@ -343,9 +343,6 @@ HIP(hipError_t) hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute
     case hipDeviceAttributeMaxSharedMemoryPerBlock:
       *value = arch.rfind("gfx950", 0) == 0 ? 160 << 10 : 64 << 10;
       break;
-    case hipDeviceAttributeWarpSize:
-      *value = cdna ? 64 : 32;
-      break;
     case hipDeviceAttributeMemoryPoolsSupported:
       *value = std::getenv("STUB_NO_POOLS") == nullptr;
       break;
