@@ -21,11 +21,8 @@ struct Ready {
   const Kernel* kernel = nullptr;
   Attention attention;
   Plan plan;
+  Launches launches;
 };
-
-Verdict too_large() {
-  return unsupported("q: makes more tiles than HIP launches at once: threads of a grid must be at most ", UINT32_MAX);
-}
 
 bool too_large(const Launches& launches) {
   if (launches.failed) return true;
@@ -35,31 +32,32 @@ bool too_large(const Launches& launches) {
   return false;
 }
 
-// What a launch can't do is found here, so that supports and attention are of one opinion.
-Verdict plan(const tsr_context& context, const Problem& problem, const Variant& row, Ready* ready) {
+// What a launch can't do is found here, so that supports and attention are of one opinion. The workspace, which may be NULL
+// where nothing is enqueued, is checked behind this: its size is the plan's.
+Verdict plan(const tsr_context& context, const Problem& problem, const Variant& row, void* workspace, Ready* ready) {
   TSR_TRY(translate(problem, &ready->attention));
   ready->kernel = &kernel_of(row);
   ready->plan = ready->kernel->plan(ready->attention, context.limits);
   if (ready->plan.threads == 0) {
     return unsupported(ready->kernel->name, ": none of its tiles fits this device's local memory");
   }
-  Launches launches;
-  ready->kernel->launch(ready->attention, ready->plan, nullptr, &launches);
-  return too_large(launches) ? too_large() : Verdict{};
+  ready->kernel->launch(ready->attention, ready->plan, workspace, &ready->launches);
+  if (too_large(ready->launches)) {
+    return unsupported("q: makes more tiles than HIP launches at once: threads of a grid must be at most ", UINT32_MAX);
+  }
+  return {};
 }
 
-Verdict select(const tsr_context& context, const Problem& problem, Ready* ready) {
+Verdict select(const tsr_context& context, const Problem& problem, void* workspace, Ready* ready) {
   const Selection selection = select_variant(context.rows, problem, preference, false);
   if (selection.row == nullptr) return selection.verdict;
-  return plan(context, problem, *selection.row, ready);
+  return plan(context, problem, *selection.row, workspace, ready);
 }
 
-Verdict launch(tsr_context& context, const tsr_stream& on, const Ready& ready, void* workspace) {
+Verdict launch(tsr_context& context, const tsr_stream& on, Ready& ready) {
   const Attention& a = ready.attention;
   if (a.batch == 0 || a.heads == 0 || a.query_rows == 0) return {};
-  Launches launches;
-  ready.kernel->launch(a, ready.plan, workspace, &launches);
-  return context.gpu->launch(launches, on.native);
+  return context.gpu->launch(ready.launches, on.native);
 }
 
 std::string notes_of(const tsr_context& context, const Problem& problem, const Kernel& kernel) {
@@ -116,7 +114,7 @@ tsr_status supports(tsr_context* context, const tsr_attention_desc* desc) {
     Problem problem;
     TSR_TRY(check_attention(desc, options(true), &problem));
     Ready ready;
-    return select(*context, problem, &ready);
+    return select(*context, problem, nullptr, &ready);
   });
 }
 
@@ -130,7 +128,7 @@ tsr_status explain(tsr_context* context, const tsr_attention_desc* desc, tsr_exp
     Verdict verdict = selection.verdict;
     if (selection.row != nullptr) {
       Ready ready;
-      verdict = plan(*context, problem, *selection.row, &ready);
+      verdict = plan(*context, problem, *selection.row, nullptr, &ready);
       if (verdict.ok()) fill_explanation(*context, problem, *selection.row, ready, &e);
     }
     TSR_TRY(write_explanation(selection.rejections, e, explanation));
@@ -144,7 +142,7 @@ tsr_status attention_workspace(tsr_context* context, const tsr_attention_desc* d
     Problem problem;
     TSR_TRY(check_attention(desc, options(true), &problem));
     Ready ready;
-    TSR_TRY(select(*context, problem, &ready));
+    TSR_TRY(select(*context, problem, nullptr, &ready));
     *bytes = ready.plan.workspace_bytes;
     return {};
   });
@@ -154,11 +152,11 @@ tsr_status attention(tsr_context* context, tsr_stream* stream, const tsr_attenti
   return enter_stream(context, stream, [&](tsr_stream& on) -> Verdict {
     Problem problem;
     TSR_TRY(check_attention(desc, options(false), &problem));
-    Ready ready;
-    TSR_TRY(select(*context, problem, &ready));
     const Workspace workspace = given_workspace(desc);
+    Ready ready;
+    TSR_TRY(select(*context, problem, workspace.data, &ready));
     TSR_TRY(check_workspace(workspace, ready.plan.workspace_bytes));
-    return launch(*context, on, ready, workspace.data);
+    return launch(*context, on, ready);
   });
 }
 
@@ -170,7 +168,7 @@ tsr_status decode_workspace(tsr_context* context, const tsr_decode_desc* desc, u
     Append append;
     if (problem.appends) TSR_TRY(translate(problem.append, &append));
     Ready ready;
-    TSR_TRY(select(*context, problem.attention, &ready));
+    TSR_TRY(select(*context, problem.attention, nullptr, &ready));
     *bytes = ready.plan.workspace_bytes;
     return {};
   });
@@ -183,12 +181,12 @@ tsr_status decode(tsr_context* context, tsr_stream* stream, const tsr_decode_des
     TSR_TRY(check_decode(desc, options(false), &problem));
     Append append;
     if (problem.appends) TSR_TRY(translate(problem.append, &append));
-    Ready ready;
-    TSR_TRY(select(*context, problem.attention, &ready));
     const Workspace workspace = given_workspace(desc->attention);
+    Ready ready;
+    TSR_TRY(select(*context, problem.attention, workspace.data, &ready));
     TSR_TRY(check_workspace(workspace, ready.plan.workspace_bytes));
     if (problem.appends) TSR_TRY(launch_append_of(*context, on, append));
-    return launch(*context, on, ready, workspace.data);
+    return launch(*context, on, ready);
   });
 }
 
