@@ -381,6 +381,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   for (const Work& work : exec->graph.work) of(stream)->enqueue(work);
+  of(stream)->enqueue([objects = exec->graph.objects] {});  // as long as it runs, whoever destroys the graph
   return cudaSuccess;
 }
 cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* argument, cudaHostFn_t destroy, unsigned, unsigned) {

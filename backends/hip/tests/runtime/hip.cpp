@@ -659,6 +659,7 @@ HIP(hipError_t) hipGraphExecDestroy(hipGraphExec_t exec) {
 HIP(hipError_t) hipGraphLaunch(hipGraphExec_t exec, hipStream_t stream) {
   ENTER();
   for (const Work& work : exec->graph.work) of(stream)->enqueue(work);
+  of(stream)->enqueue([kept = exec->graph.kept] {});  // as long as it runs, whoever destroys the graph
   return hipSuccess;
 }
 HIP(hipError_t)
