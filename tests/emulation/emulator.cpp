@@ -95,7 +95,8 @@ struct Machine {
   bool failed = false;
 };
 
-Machine machine;  // one run at a time: callers hold a lock
+// One run at a time: callers hold a lock. Never destroyed: a runtime's threads may run kernels until the process is gone.
+Machine& machine = *new Machine;
 
 [[noreturn]] void fail(const char* format, ...) {
   va_list arguments;

@@ -6,7 +6,7 @@
 #include "architecture.h"
 #include "emulator.h"
 
-#define TSR_EACH(X) X(gfx90a) X(gfx942) X(gfx950) X(gfx1030) X(gfx1100) X(gfx1201)
+// TSR_EACH(X), X(name) for each architecture that was compiled, comes from the build.
 #define TSR_DECLARE(name) extern const tsr::emulation::Architecture kArchitecture_##name;
 TSR_EACH(TSR_DECLARE)
 
@@ -22,8 +22,9 @@ thread_local char last_failure[512];
 
 /// NULL if all went well, else what went wrong; valid until this thread's next call. `parameters` as hipModuleLaunchKernel has
 /// them: the address of each argument.
-extern "C" const char* tsr_emulated_launch(const char* architecture, const char* kernel, unsigned blocks,
-                                           unsigned threads, void** parameters) {
+extern "C" __attribute__((visibility("default"))) const char* tsr_emulated_launch(const char* architecture,
+                                                                                  const char* kernel, unsigned blocks,
+                                                                                  unsigned threads, void** parameters) {
   const std::lock_guard<std::mutex> lock(one_at_a_time);
   for (const tsr::emulation::Architecture* a : kArchitectures) {
     if (std::strcmp(a->name, architecture) != 0) continue;
