@@ -156,19 +156,23 @@ std::vector<std::string> split(const std::string& list) {
   return all;
 }
 
-// A version whose code an unlisted architecture is known to run, for HSA_OVERRIDE_GFX_VERSION. AMD doesn't support it.
-std::string override_for(const std::vector<std::string>& build, const std::string& arch) {
-  const auto built = [&](const char* name) { return std::find(build.begin(), build.end(), name) != build.end(); };
+bool has(const std::vector<std::string>& all, const std::string& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+// An architecture whose code an unlisted one is known to run, as HSA_OVERRIDE_GFX_VERSION says it. AMD doesn't support it.
+const char* override_for(const Build& build, const std::string& arch) {
+  const auto built = [&](const char* name) { return has(build.architectures, name); };
   if (arch.rfind("gfx103", 0) == 0 && built("gfx1030")) return "10.3.0";
   if (arch == "gfx1103" && built("gfx1102")) return "11.0.2";
   if ((arch == "gfx1152" || arch == "gfx1153") && built("gfx1150")) return "11.5.0";
-  return "";
+  return nullptr;
 }
 
 }  // namespace
 
-const std::vector<std::string>& this_build() {
-  static const auto& build = *new std::vector<std::string>(split(TSR_HIP_ARCHITECTURES));
+const Build& this_build() {
+  static const Build& build = *new Build{split(TSR_HIP_ARCHITECTURES), split(TSR_HIP_KNOWN)};
   return build;
 }
 
@@ -177,24 +181,26 @@ std::string overridden_arch() {
   return version ? std::string(version).substr(0, 40) : "";
 }
 
-void judge(const std::vector<std::string>& build, Device* d) {
-  if (std::find(build.begin(), build.end(), d->arch) != build.end()) {
+void judge(const Build& build, Device* d) {
+  if (has(build.architectures, d->arch)) {
     d->state = TSR_PROBE_USABLE;
     return;
   }
   const std::string version = overridden_arch();
   d->state = TSR_PROBE_ARCH_NOT_IN_BUILD;
-  d->reason = text("found ", d->arch, " (", d->name, "), built for [", join(build), "]");
+  d->reason = text("found ", d->arch, " (", d->name, "), built for [", join(build.architectures), "]");
   if (!version.empty()) {
     d->reason += text("; HSA_OVERRIDE_GFX_VERSION is ", version);
     d->fix = "unset HSA_OVERRIDE_GFX_VERSION, or set it to the version of an architecture of the build";
-    return;
+  } else if (has(build.known, d->arch)) {
+    d->fix = text("build it for this device: node scripts/build-native.mjs hip ", d->arch);
+  } else if (const char* const other = override_for(build, d->arch)) {
+    d->fix =
+        text("try HSA_OVERRIDE_GFX_VERSION=", other, ", which makes ROCm take it for an architecture of the build; ",
+             "or use the cpu back end: there are no kernels for ", d->arch, " itself");
+  } else {
+    d->fix = text("use another GPU or the cpu back end: there are no kernels for ", d->arch);
   }
-  d->fix = text("build it for this device: node scripts/build-native.mjs hip ", d->arch);
-  const std::string other = override_for(build, d->arch);
-  if (!other.empty())
-    d->fix += text("; or try HSA_OVERRIDE_GFX_VERSION=", other,
-                   ", which makes ROCm take it for an architecture of the build");
 }
 
 Surroundings look_around(const std::string& root) {

@@ -31,10 +31,14 @@ struct Survey {
 };
 Survey survey();
 
-/// The architectures that this library has code objects for, as CMake was told.
-const std::vector<std::string>& this_build();
+struct Build {
+  std::vector<std::string> architectures;  ///< that this library has code objects for
+  std::vector<std::string> known;          ///< that it could be built for
+};
+/// This library's own, as CMake was told.
+const Build& this_build();
 /// Sets the device's state, reason and fix from its architecture.
-void judge(const std::vector<std::string>& build, Device* device);
+void judge(const Build& build, Device* device);
 /// HSA_OVERRIDE_GFX_VERSION; empty if it isn't set. The runtime has obeyed it by the time that it names a device.
 std::string overridden_arch();
 

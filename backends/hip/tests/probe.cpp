@@ -107,7 +107,8 @@ void runtimes_there() {
 }
 
 void architectures() {
-  const std::vector<std::string> build = {"gfx942", "gfx1030", "gfx1102", "gfx1150"};
+  const tsr::hip::host::Build build{{"gfx942", "gfx1030", "gfx1102", "gfx1150"},
+                                    {"gfx942", "gfx1030", "gfx1102", "gfx1150", "gfx1201"}};
   const auto judged = [&](const char* found) {
     Device d;
     d.arch = found;
@@ -118,8 +119,9 @@ void architectures() {
   CHECK(judged("gfx942").state == TSR_PROBE_USABLE && judged("gfx942").reason.empty());
   CHECK(judged("gfx90c").state == TSR_PROBE_ARCH_NOT_IN_BUILD);
   CHECK(judged("gfx90c").reason == "found gfx90c (Card), built for [gfx942, gfx1030, gfx1102, gfx1150]");
-  CHECK(judged("gfx90c").fix == "build it for this device: node scripts/build-native.mjs hip gfx90c");
-  CHECK(has(judged("gfx1036").fix, {"hip gfx1036", "HSA_OVERRIDE_GFX_VERSION=10.3.0"}));
+  CHECK(judged("gfx90c").fix == "use another GPU or the cpu back end: there are no kernels for gfx90c");
+  CHECK(judged("gfx1201").fix == "build it for this device: node scripts/build-native.mjs hip gfx1201");
+  CHECK(has(judged("gfx1036").fix, {"try HSA_OVERRIDE_GFX_VERSION=10.3.0", "no kernels for gfx1036 itself"}));
   CHECK(has(judged("gfx1103").fix, {"HSA_OVERRIDE_GFX_VERSION=11.0.2"}));
   CHECK(has(judged("gfx1152").fix, {"HSA_OVERRIDE_GFX_VERSION=11.5.0"}));
   CHECK(judged("gfx94").state == TSR_PROBE_ARCH_NOT_IN_BUILD && judged("").state == TSR_PROBE_ARCH_NOT_IN_BUILD);

@@ -11,7 +11,7 @@ CodeObjects code_objects() {
   static constexpr char kImage[128] = "played";
   static const auto& all = *new std::vector<CodeObject>([] {
     std::vector<CodeObject> objects;
-    for (const std::string& arch : this_build()) objects.push_back({arch.c_str(), "played", kImage});
+    for (const std::string& arch : this_build().architectures) objects.push_back({arch.c_str(), "played", kImage});
     return objects;
   }());
   return {all.data(), all.data() + all.size()};
