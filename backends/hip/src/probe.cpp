@@ -57,11 +57,11 @@ std::vector<std::string> listed_gpus(const std::string& root) {
   if (folder == nullptr) return {};
   while (const dirent* entry = readdir(folder)) {
     std::ifstream properties(nodes + "/" + entry->d_name + "/properties");
-    std::string key;
-    long value = 0, simds = 0, version = 0;
+    std::string key, value;  // some values have more bits than a number here
+    long simds = 0, version = 0;
     while (properties >> key >> value) {
-      if (key == "simd_count") simds = value;
-      if (key == "gfx_target_version") version = value;
+      if (key == "simd_count") simds = std::strtol(value.c_str(), nullptr, 10);
+      if (key == "gfx_target_version") version = std::strtol(value.c_str(), nullptr, 10);
     }
     if (simds > 0) found.emplace_back(std::strtol(entry->d_name, nullptr, 10), arch_of_version(version));
   }
@@ -264,9 +264,8 @@ Survey no_device(const Surroundings& around) {
         "give this process access to /dev/dri/renderD* (groups render and video; in a container, start it with "
         "--device=/dev/dri), and check that rocminfo lists the GPU");
   }
-  return failed(
-      TSR_PROBE_NO_DEVICE, "the amdgpu kernel driver is there, but it lists no GPU",
-      "check that rocminfo and lspci list an AMD GPU; ROCm knows none older than its table of supported GPUs");
+  return failed(TSR_PROBE_NO_DEVICE, "the amdgpu kernel driver is there, but it lists no GPU",
+                "check that lspci lists an AMD GPU, and that this release of ROCm supports it");
 }
 
 Survey survey() {

@@ -223,7 +223,7 @@ void surroundings() {
   file("/opt/rocm/lib/libamdhip64.so.6", "");
   const std::string nodes = "/sys/class/kfd/kfd/topology/nodes/";
   file(nodes + "0/properties", "cpu_cores_count 64\nsimd_count 0\ngfx_target_version 0\n");
-  file(nodes + "10/properties", "simd_count 192\ngfx_target_version 110001\n");
+  file(nodes + "10/properties", "unique_id 11667440949464614143\nsimd_count 192\ngfx_target_version 110001\n");
   file(nodes + "2/properties", "cpu_cores_count 0\nsimd_count 440\ngfx_target_version 90010\n");
   file(nodes + "1/properties", "simd_count 1216\nmax_waves_per_simd 8\ngfx_target_version 90402\n");
   const Surroundings around = tsr::hip::host::look_around(root);
