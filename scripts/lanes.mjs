@@ -59,6 +59,15 @@ export const lanes = [
   // After gpu-compile, which has built what they run.
   { name: "cuda", command: ["node", "scripts/ctest.mjs", "cuda"], long: true, ci: true, minutes: 40 },
   { name: "hip", command: ["node", "scripts/ctest.mjs", "hip"], long: true, ci: true, minutes: 20 },
+  {
+    name: "hip-objects",
+    command: ["node", "scripts/hip-objects.mjs"],
+    long: true,
+    ci: true,
+    needs: ["build/hip/backends/hip/code-objects"],
+  },
+  { name: "hip-emulation", command: ["node", "tests/emulation/run.mjs"], long: true, ci: true, minutes: 20 },
+  { name: "hip-mutation", command: ["node", "tests/emulation/mutate.mjs"], long: true, minutes: 30 },
   ...suites.filter(hasLongTests).map((folder) => ({
     name: `${folder.split("/")[1]}-long`,
     command: ["node", "scripts/vitest.mjs", folder, "--long"],
