@@ -39,11 +39,11 @@ std::string describe(cudaError_t error) { return text(cudaGetErrorName(error), "
 
 }  // namespace
 
-bool capturing(cudaStream_t stream) {
+Verdict Gpu::check_capturing(cudaStream_t stream, bool* capturing) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) return status != cudaStreamCaptureStatusNone;
-  cudaGetLastError();
-  return false;
+  TSR_TRY(check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing"));
+  *capturing = status != cudaStreamCaptureStatusNone;
+  return {};
 }
 
 Verdict Gpu::open(int index, const char* name, Gpu** gpu) {
@@ -135,7 +135,8 @@ bool Gpu::mark(Freed* freed) {
   const auto owner =
       std::find_if(owners_.begin(), owners_.end(), [&](const auto& o) { return o.first == freed->owner; });
   if (owner == owners_.end()) return true;  // gone, and its stream was done by then
-  if (capturing(owner->second)) return false;
+  bool capturing = true;
+  if (!check_capturing(owner->second, &capturing).ok() || capturing) return false;
   if (events_.empty()) {
     cudaEvent_t event = nullptr;
     if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) {

@@ -27,6 +27,8 @@ class Gpu {
   /// What CUDA says, as a verdict of the call that `what` names. Clears it, so that the next call works; but after an
   /// error that ends a CUDA context, every later call says so.
   Verdict check(cudaError_t error, const char* what) { return error == cudaSuccess ? Verdict{} : failed(error, what); }
+  /// Whether a stream is being captured, by us or by its owner.
+  Verdict check_capturing(cudaStream_t stream, bool* capturing);
   /// Not ok once the CUDA context is lost.
   Verdict alive() const { return lost_.load(std::memory_order_relaxed) == cudaSuccess ? Verdict{} : lost(); }
   bool is_lost() const { return lost_.load(std::memory_order_relaxed) != cudaSuccess; }
@@ -101,8 +103,5 @@ class Relaxed {
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
-
-/// Whether a stream is being captured, by us or by its owner.
-bool capturing(cudaStream_t stream);
 
 }  // namespace tsr::cuda::host

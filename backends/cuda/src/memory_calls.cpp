@@ -72,7 +72,9 @@ tsr_status copy(tsr_context* context, tsr_stream* stream, void* dst, const void*
     if (bytes == 0) return {};
     if (kind != TSR_COPY_DEVICE_TO_DEVICE) {
       const bool to_host = kind == TSR_COPY_DEVICE_TO_HOST;
-      const bool at_once = !to_host && bytes <= kTakenAtOnce && !capturing(on.native);
+      bool capturing = false;
+      TSR_TRY(context->gpu->check_capturing(on.native, &capturing));
+      const bool at_once = !to_host && bytes <= kTakenAtOnce && !capturing;
       if (!at_once && is_pageable(to_host ? dst : src)) {
         return copy_pageable(*context->gpu, on.staging, on.native, dst, src, bytes, to_host);
       }

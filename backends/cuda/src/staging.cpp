@@ -116,7 +116,9 @@ void Staging::release() {
 Verdict copy_pageable(Gpu& gpu, Staging& staging, cudaStream_t stream, void* dst, const void* src, uint64_t bytes,
                       bool to_host) {
   gpu.collect_pinned();
-  if (capturing(stream)) return capture(gpu, stream, Move{dst, src, bytes}, to_host);
+  bool capturing = false;
+  TSR_TRY(gpu.check_capturing(stream, &capturing));
+  if (capturing) return capture(gpu, stream, Move{dst, src, bytes}, to_host);
   // Of two threads' copies on one stream, each has to enqueue its pieces with none of the other's between a copy and its
   // function.
   const std::lock_guard<std::mutex> lock(staging.mutex_);

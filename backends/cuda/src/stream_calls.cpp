@@ -130,7 +130,9 @@ tsr_status graph_begin(tsr_context* context, tsr_stream* stream) {
     if (on.native == nullptr || on.native == cudaStreamLegacy) {
       return unsupported("stream: is CUDA's legacy default stream, which can't be recorded; give another");
     }
-    if (capturing(on.native)) return invalid("stream: is being recorded already, must be ended first");
+    bool capturing = false;
+    TSR_TRY(context->gpu->check_capturing(on.native, &capturing));
+    if (capturing) return invalid("stream: is being recorded already, must be ended first");
     return context->gpu->check(cudaStreamBeginCapture(on.native, cudaStreamCaptureModeRelaxed), "graph_begin");
   });
 }
@@ -139,7 +141,9 @@ tsr_status graph_end(tsr_context* context, tsr_stream* stream, tsr_graph** graph
   if (graph != nullptr) *graph = nullptr;
   return enter_stream(context, stream, [&](tsr_stream& on) -> Verdict {
     TSR_NOT_NULL(graph);
-    if (on.native == nullptr || !capturing(on.native)) {
+    bool capturing = false;
+    if (on.native != nullptr) TSR_TRY(context->gpu->check_capturing(on.native, &capturing));
+    if (!capturing) {
       return invalid("stream: is not being recorded, must be one of graph_begin");
     }
     auto made = std::make_unique<tsr_graph>(tsr_graph{context->gpu, nullptr});
