@@ -51,7 +51,10 @@ function codeOf(file) {
   let current;
   for (const text of read(objdump, ["-d", "--no-show-raw-insn", file]).split("\n")) {
     const head = /^[0-9a-f]+ <(\w+)>:/.exec(text);
-    if (head) functions.set(head[1], (current = []));
+    if (head) {
+      current = [];
+      functions.set(head[1], current);
+    }
     const instruction = /^\t(.*?)\s*\/\/ ([0-9A-F]+):?(.*)$/.exec(text);
     if (instruction && current)
       current.push({ text: instruction[1], address: Number.parseInt(instruction[2], 16), more: instruction[3] });
