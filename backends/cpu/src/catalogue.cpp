@@ -111,11 +111,14 @@ Verdict make_catalogue(const Device& device, std::vector<Variant>* rows) {
     Variant row;
     row.arch = isa.arch;
     row.kv_dtypes = kCacheTypes;
-    row.usable = able && chosen;
+    const bool granted = able && chosen && ask_for(name);
+    row.usable = granted;
     if (!able) {
       row.reason = text("needs ", isa.needs, ", which this processor (", device.arch, ") lacks");
     } else if (!chosen) {
       row.reason = text("TESSERA_CPU_ISA asks for ", wanted);
+    } else if (!granted) {
+      row.reason = text("needs ", isa.needs, ", whose registers the system refuses to this process");
     }
     row.implementation = &isa;
 

@@ -32,12 +32,14 @@ Leaf cpuid(unsigned leaf, unsigned sub = 0) {
   return r;
 }
 
-// Linux gives a process the tiles' registers when it asks for them.
-bool may_use_tiles() {
+constexpr unsigned kTileData = 18;  // of XCR0
+
+// Whether Linux gives a process the tiles' registers when it asks for them; asks for nothing.
+bool system_has_tiles() {
 #if defined(__linux__)
-  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr long kTileData = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  constexpr long kSupported = 0x1021;  // ARCH_GET_XCOMP_SUPP
+  uint64_t features = 0;
+  return syscall(SYS_arch_prctl, kSupported, &features) == 0 && ((features >> kTileData) & 1u) != 0;
 #else
   return false;
 #endif
@@ -59,7 +61,7 @@ void probe_instructions(Device* device) {
   device->avx512 = device->avx2 && zmm && has(seven.b, 16) && has(seven.b, 30) && has(seven.b, 31) && has(seven.b, 17);
   device->avx512_bf16 = device->avx512 && has(cpuid(7, 1).a, 5);
   const bool tiles = has(seven.d, 22) && has(seven.d, 24) && (saved & 0x60000) == 0x60000;
-  device->amx = device->avx512_bf16 && tiles && may_use_tiles();
+  device->amx = device->avx512_bf16 && tiles && system_has_tiles();
   device->arch = device->amx      ? "x86-64 amx"
                  : device->avx512 ? "x86-64 avx512"
                  : device->avx2   ? "x86-64 avx2"
@@ -146,6 +148,15 @@ bool runs(const Device& device, const char* isa) {
   if (std::strcmp(isa, "neon") == 0) return device.neon;
   if (std::strcmp(isa, "neon-bf16") == 0) return device.neon_bf16;
   return std::strcmp(isa, "portable") == 0;
+}
+
+bool ask_for(const char* isa) {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  if (std::strcmp(isa, "amx") == 0) return syscall(SYS_arch_prctl, kRequestPermission, long{kTileData}) == 0;
+#endif
+  static_cast<void>(isa);
+  return true;
 }
 
 Verdict threads_of_environment(int* threads) {

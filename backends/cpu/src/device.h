@@ -26,6 +26,9 @@ Device probe_device();
 
 /// Can this processor run kernels of "portable", "avx2", ...?
 bool runs(const Device& device, const char* isa);
+/// Gets what a set needs of the system before it may run: for "amx" the permission to use the tiles' registers. It is the
+/// process's from then on, and alternate signal stacks (sigaltstack) then have to have room for them, some 11 KB.
+bool ask_for(const char* isa);
 
 /// Most threads that a context may be asked for.
 constexpr int kMaxThreads = 1024;
