@@ -5,5 +5,5 @@
 #define TSR_TARGET_ROWS 256
 #define TSR_PAIRS
 #define TSR_AMX
-#define TSR_RUNNABLE tsr::cpu::runs(tsr::cpu::probe_device(), "amx")  // which also asks for the tiles' registers
+#define TSR_RUNNABLE (tsr::cpu::runs(tsr::cpu::probe_device(), "amx") && tsr::cpu::ask_for("amx"))
 #include "simd.inc.h"
