@@ -194,7 +194,7 @@ void missing_runtimes() {
   }
   // One that is there and can't be opened is told with the loader's words.
   char folder[] = "/tmp/tessera-probe-XXXXXX";
-  if (mkdtemp(folder) == nullptr) return;
+  CHECK(mkdtemp(folder) != nullptr);
   const std::string broken = std::string(folder) + "/libamdhip64.so.6";
   std::ofstream(broken) << "not a library";
   CHECK(has(survey_with({{"LD_LIBRARY_PATH", folder}}, nullptr),
@@ -206,7 +206,7 @@ void missing_runtimes() {
 // A machine in a folder.
 void surroundings() {
   char folder[] = "/tmp/tessera-probe-XXXXXX";
-  if (mkdtemp(folder) == nullptr) return;
+  CHECK(mkdtemp(folder) != nullptr);
   const std::string root = folder;
   CHECK(tsr::hip::host::look_around(root).kfd == Surroundings::kAbsent);
   std::vector<std::string> made;
