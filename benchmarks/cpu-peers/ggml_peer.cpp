@@ -1,12 +1,12 @@
-// One ggml flash_attn_ext call, timed on request: the peer process of run.mjs. Loads the CPU libraries that
+// One ggml flash_attn_ext call, timed on request: a contestant of run.mjs. Loads the CPU libraries that
 // node-llama-cpp ships, the best of them for this processor, as llama.cpp itself does. The few declarations of ggml's
 // interface that it needs are its own.
 //
 //   ggml_peer LIBRARIES TYPE ORDER SQ SK HEADS KV_HEADS DIM CAUSAL THREADS COPIES FOLDER
 //
 // Reads FOLDER/q.bin (f32, [SQ, HEADS, DIM]), k.bin and v.bin (TYPE, [SK, KV_HEADS, DIM]), writes FOLDER/out.bin
-// ([SQ, HEADS, DIM]) and a line with the library's name; then, for every line it reads, runs once and answers with the
-// milliseconds. COPIES of K and V take turns, so that a cache can be larger than the processor's. ORDER says how ggml has
+// ([SQ, HEADS, DIM]) and a line that says what it is; then, for every line with two numbers, runs so many times untimed and so
+// many timed, and answers with the milliseconds. COPIES of K and V take turns, so that a cache can be larger than the processor's. ORDER says how ggml has
 // them in memory: "tokens" as in the files (llama.cpp's cache), or "heads", each head's rows together.
 #include <dlfcn.h>
 #include <glob.h>
@@ -168,15 +168,19 @@ int main(int count, char** arguments) {
   if (file == nullptr) fail("can't write out.bin");
   std::fwrite(data(out), 1, bytes(out), file);
   std::fclose(file);
-  std::printf("%s\n", best.c_str() + best.rfind('/') + 1);
+  std::printf("ggml flash_attn_ext %s, %s (%s)\n", type_name.c_str(), arguments[3], best.c_str() + best.rfind('/') + 1);
   std::fflush(stdout);
 
-  char line[64];
-  for (size_t turn = 1; std::fgets(line, sizeof line, stdin) != nullptr; turn++) {
-    const auto start = std::chrono::steady_clock::now();
-    compute(backend, graphs[turn % graphs.size()]);
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    std::printf("%.6f\n", took.count());
+  int before = 0, timed = 0;
+  size_t turn = 0;
+  while (std::scanf("%d %d", &before, &timed) == 2) {
+    for (int i = -before; i < timed; i++) {
+      const auto start = std::chrono::steady_clock::now();
+      compute(backend, graphs[++turn % graphs.size()]);
+      const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+      if (i >= 0) std::printf("%s%.6f", i > 0 ? " " : "", took.count());
+    }
+    std::printf("\n");
     std::fflush(stdout);
   }
   return 0;
