@@ -61,7 +61,7 @@ const prefill = { q: half(64, 8), k: half(64, 2), v: half(64, 2), out: half(64, 
 console.log(
   `enqueue of a prefill of 64 tokens (${engine.explain(prefill).kernel}): ${await bursts(() => engine.attention(prefill))}`,
 );
-const cache = engine.kvCache({ batch: 1, kvHeads: 2, headDim: 64, capacity: 8192, dtype: "f16" });
+const cache = engine.kvCache({ batch: 1, kvHeads: 2, headDim: 64, capacity: 16384, dtype: "f16" });
 const step = { q: half(1, 8), out: half(1, 8), cache, causal: true };
 await cache.append({ k: half(1024, 2), v: half(1024, 2) });
 console.log(`enqueue of a decode over 1,024 tokens: ${await bursts(() => engine.decode(step))}`);
@@ -69,6 +69,10 @@ const appending = { ...step, k: half(1, 2), v: half(1, 2) };
 console.log(`the same with an append of its token:  ${await bursts(() => engine.decode(appending))}`);
 
 if (engine.backend !== "cpu") {
+  const growing = engine.kvCache({ batch: 1, kvHeads: 2, headDim: 64, capacity: 16384, dtype: "f16" });
+  const graph = await engine.capture(() => engine.decode({ ...appending, cache: growing }));
+  console.log(`a launch of that step, captured:       ${await bursts(() => graph.launch())}`);
+  graph.dispose();
   engine.dispose();
   process.exit();
 }

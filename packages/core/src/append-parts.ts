@@ -6,7 +6,7 @@ import type { FloatDType } from "./dtype.js";
 import type { EngineCore } from "./engine-core.js";
 import { newHostArray, type Staging } from "./staging.js";
 import { contiguousStrides } from "./strides.js";
-import { allocateTensor } from "./tensor.js";
+import { allocateTensor, type Tensor } from "./tensor.js";
 import { isTensor } from "./tensor-brand.js";
 
 /** Host arrays of an append where the device can read them. */
@@ -16,12 +16,19 @@ export function stagedAppend(desc: AppendDesc, staging: Staging): AppendDesc {
   return positions ? { ...staged, rope: { ...desc.rope!, positions: staging.input(positions) } } : staged;
 }
 
-/** Memory for a rotated q, on the host if q is. */
-export function rotatedQueries(core: EngineCore, q: unknown, tokens: CheckedTokens, staging: Staging) {
+/** Memory for a rotated q, on the host if q is. `keeper` lends it for a call that doesn't give it away. */
+export function rotatedQueries(
+  core: EngineCore,
+  q: unknown,
+  tokens: CheckedTokens,
+  staging: Staging,
+  keeper?: { rotatedQueries(dtype: FloatDType, shape: readonly number[]): Tensor },
+) {
   const dtype = tokens.q!.dtype as FloatDType;
   const shape = tokens.bhsd ? swapped(tokens.q!.shape) : tokens.q!.shape;
   const turned = (desc: TensorDesc) => (tokens.bhsd ? swapHeads(desc) : desc);
   if (isTensor(q)) {
+    if (keeper) return { desc: turned(keeper.rotatedQueries(dtype, shape).desc), result: undefined, dispose: () => {} };
     const tensor = allocateTensor(core, dtype, shape);
     return { desc: turned(tensor.desc), result: tensor as unknown, dispose: () => tensor.dispose() };
   }

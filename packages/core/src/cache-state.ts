@@ -9,6 +9,7 @@ import type { EngineCore } from "./engine-core.js";
 import { TesseraError } from "./error.js";
 import { invalid } from "./invalid.js";
 import { PagePool } from "./page-pool.js";
+import { ResidentLengths } from "./resident-lengths.js";
 import { allocateTensor, type Tensor } from "./tensor.js";
 
 /** Pages taken for an append that isn't certain yet. */
@@ -25,6 +26,10 @@ export class CacheState {
   lengths: Int32Array;
   /** Pages of each sequence, in order. */
   readonly pages: number[][];
+  /** Where the device keeps its own; elsewhere each call brings them. */
+  readonly resident: ResidentLengths | undefined;
+  /** Another one whenever `table()` may have changed. */
+  tableVersion = 0;
   readonly #core: EngineCore;
   #released = false;
 
@@ -48,6 +53,21 @@ export class CacheState {
     this.pool = shared ? shared.pool : pageSize > 0 ? new PagePool(pages) : undefined;
     this.lengths = new Int32Array(batch);
     this.pages = Array.from({ length: batch }, () => []);
+    const { hostMemory, graphs } = core.context.device.caps;
+    if (hostMemory && !graphs) return;
+    try {
+      this.resident = new ResidentLengths(core, batch, this.width);
+    } catch (error) {
+      this.k.dispose();
+      this.v.dispose();
+      throw error;
+    }
+  }
+
+  /** What the device keeps is what this holds, for work that is enqueued from now on. */
+  bringResident(): ResidentLengths | undefined {
+    this.resident?.bring(this.lengths, this.tableVersion, () => this.table());
+    return this.resident;
   }
 
   /** Pages that a sequence may have. */
@@ -108,6 +128,7 @@ export class CacheState {
       // A page that went away meanwhile has been given back already: then it is the copy that nobody needs.
       const held = this.pages[b]![n] === from;
       if (held) this.pages[b]![n] = to;
+      this.tableVersion++;
       pool.giveBack(held ? from : to);
     }
   }
@@ -125,6 +146,7 @@ export class CacheState {
       for (let n = 0; n < count; n++) {
         const page = pool.take();
         this.pages[b]!.push(page);
+        this.tableVersion++;
         reservation.pages.push({ b, page });
       }
     }
@@ -133,6 +155,7 @@ export class CacheState {
 
   /** Gives reserved pages back; none was written, or what was written doesn't count. */
   cancel({ pages }: Reservation): void {
+    if (pages.length > 0) this.tableVersion++;
     for (const { b, page } of pages.toReversed()) {
       this.pages[b]!.pop();
       this.pool!.giveBack(page);
@@ -142,6 +165,7 @@ export class CacheState {
   truncate(lengths: Int32Array): void {
     this.lengths = lengths;
     if (!this.pool) return;
+    this.tableVersion++;
     for (const [b, pages] of this.pages.entries()) {
       const kept = Math.ceil(lengths[b]! / this.shape.pageSize);
       for (const page of pages.splice(kept)) this.pool.giveBack(page);
@@ -157,6 +181,7 @@ export class CacheState {
         for (const page of pages) this.pool.share(page);
         copy.pages[b]!.push(...pages);
       }
+      copy.tableVersion++;
       return copy;
     }
     const { capacity } = this.shape;
@@ -174,6 +199,7 @@ export class CacheState {
     if (this.pool) for (const pages of this.pages) for (const page of pages.splice(0)) this.pool.giveBack(page);
     this.k.dispose();
     this.v.dispose();
+    this.resident?.dispose();
   }
 
   #demandPages(count: number): void {

@@ -7,7 +7,7 @@ import { type CheckedAttention, checkAttention, decodeAttentionNames } from "./c
 import type { EngineCore } from "./engine-core.js";
 import { describe } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
-import { KvCache, type PreparedAppend } from "./kv-cache.js";
+import { type CacheView, KvCache, type PreparedAppend } from "./kv-cache.js";
 import { checkNames } from "./option-names.js";
 import { checkApart } from "./overlap.js";
 import { Staging } from "./staging.js";
@@ -56,36 +56,25 @@ function newTokens(given: Options, cache: KvCache): CheckedTokens | undefined {
 }
 
 /** The same options as a call of `attention`, with what the cache is now, or will be. */
-function checkOver(
-  core: EngineCore,
-  given: Options,
-  cache: KvCache,
-  after: Pick<PreparedAppend, "lengths" | "table"> | undefined,
-): CheckedAttention {
+function checkOver(core: EngineCore, given: Options, view: CacheView): CheckedAttention {
   const { cache: _, k: _k, v: _v, rope: _rope, newLens, ...rest } = given;
-  const { k, v, lengths, table, kScale, vScale } = cache.view();
-  const pages = after ? after.table : table;
+  const { k, v, pageTable, placedLengths, ...lengthsAndScales } = view;
   const bhsd = given.layout === "bhsd";
   const [kView, vView] = bhsd ? [k.transpose(1, 2), v.transpose(1, 2)] : [k, v];
   try {
     const checked = checkAttention(
       {
         ...rest,
+        ...lengthsAndScales,
         k: kView,
         v: vView,
-        seqLensK: after ? after.lengths.values : lengths,
         seqLensQ: given.seqLensQ ?? newLens,
-        pageTable: pages && { data: pages.data, shape: pages.shape },
-        kScale,
-        vScale,
+        pageTable: isTensor(pageTable) ? pageTable : pageTable && { data: pageTable.data, shape: pageTable.shape },
       },
       core,
       "decode",
     );
-    if (after) {
-      const { values: _values, ...placed } = after.lengths;
-      checked.desc.seqLensK = placed;
-    }
+    if (placedLengths) checked.desc.seqLensK = placedLengths;
     return checked;
   } finally {
     if (bhsd) {
@@ -97,7 +86,7 @@ function checkOver(
 
 /** `given` says what results look like, `held` what goes in: the same, with tensors that live. */
 function attend(core: EngineCore, given: Options, held: Options, cache: KvCache) {
-  const checked = checkOver(core, held, cache, undefined);
+  const checked = checkOver(core, held, cache.view());
   applyTuning(core, checked);
   return launch(core, given as { q: unknown }, checked, (attention) =>
     cache.reading(core.context.decode({ attention }, checked.signal)),
@@ -107,10 +96,9 @@ function attend(core: EngineCore, given: Options, held: Options, cache: KvCache)
 function appendAndAttend(core: EngineCore, given: Options, held: Options, cache: KvCache, tokens: CheckedTokens) {
   // Beside the attention's own staging, as the rotated q lives only as long as the call.
   const own = new Staging(core);
-  const rotated = tokens.q && rotatedQueries(core, given.q, tokens, own);
+  const rotated = tokens.q && rotatedQueries(core, given.q, tokens, own, cache);
   let prepared: PreparedAppend | undefined;
   const end = () => {
-    if (isTensor(given.q)) rotated?.dispose();
     own.finish();
   };
   const fail = (reason: unknown): never => {
@@ -121,7 +109,7 @@ function appendAndAttend(core: EngineCore, given: Options, held: Options, cache:
   try {
     prepared = cache.prepare(tokens, rotated?.desc);
     const ready = prepared;
-    const checked = checkOver(core, held, cache, ready);
+    const checked = checkOver(core, held, ready.view);
     if (checked.out) checkApart(checked.out, { k: tokens.k, v: tokens.v, "rope.positions": tokens.rope?.positions });
     applyTuning(core, checked);
     const call = launch(core, given as { q: unknown }, checked, (desc, staging) => {

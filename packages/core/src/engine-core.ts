@@ -7,13 +7,22 @@ import { Storage } from "./storage.js";
 // Tensors and caches hold their core, so this comes after the last of them. A backstop: dispose() is the plan.
 const forgotten = new FinalizationRegistry<BackendContext>((context) => context.dispose());
 
+/** A cache, as a graph that was captured over it knows it. */
+export interface GrowingCache {
+  /** The capture ended: what it recorded has not happened. */
+  forgetRecorded(): void;
+  /** Makes room for `counts` more tokens, calls `launch`, and holds them then. */
+  grow(counts: Int32Array, launch: () => Promise<void>): Promise<void>;
+}
+
 export class EngineCore {
   readonly backend: string;
   readonly context: BackendContext;
   readonly hostMemory: boolean;
   /** Fastest variant of a problem's shape, as `tune` found it. */
   readonly tuned = new Map<string, { readonly kernel: string; readonly numSplits: number }>();
-  capturing = false;
+  /** During a capture: what each of its launches does to caches. */
+  recorded: Map<GrowingCache, Int32Array> | undefined;
   #disposed = false;
   #empty: Storage | undefined;
   #kernels: readonly KernelInfo[] | undefined;

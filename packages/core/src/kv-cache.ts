@@ -3,17 +3,18 @@ import { floats, ints, rotatedQueries, stagedAppend } from "./append-parts.js";
 import type { DTypeOf, HostResult, Operand } from "./attention-options.js";
 import type { AppendDesc, TensorDesc } from "./backend.js";
 import type { AppendOptions, CacheShape } from "./cache-options.js";
-import type { CacheState } from "./cache-state.js";
+import type { CacheState, Reservation } from "./cache-state.js";
 import { type CheckedTokens, checkAppend } from "./check-append.js";
-import type { CacheDType } from "./dtype.js";
-import type { EngineCore } from "./engine-core.js";
+import type { CacheDType, FloatDType } from "./dtype.js";
+import type { EngineCore, GrowingCache } from "./engine-core.js";
 import { TesseraError } from "./error.js";
 import { holdTensors } from "./hold-tensors.js";
 import type { HostTensor } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
 import { int32 } from "./operands.js";
 import { Staging } from "./staging.js";
-import type { Tensor } from "./tensor.js";
+import { allocateTensor, createTensor, type Tensor } from "./tensor.js";
+import { isTensor } from "./tensor-brand.js";
 
 /** What `append` gives: the rotated q if one was given. */
 export interface AppendResult<Q extends Operand> {
@@ -22,19 +23,34 @@ export interface AppendResult<Q extends Operand> {
 
 const forgotten = new FinalizationRegistry<CacheState>((state) => state.release());
 
-/** An append that is certain to fit: what to send, and how it ends. */
-export interface PreparedAppend {
-  readonly desc: AppendDesc;
-  /** Lengths after it, in the array that `desc` has those before it in: they travel together. */
-  readonly lengths: TensorDesc & { readonly values: Int32Array };
-  /** Pages after it; undefined if not paged. */
-  readonly table: TensorDesc | undefined;
+/** Room for new tokens is taken: how that ends. */
+interface Growth {
   /** The call was handed over: later calls build on it. Gives its work, which fails if an append before it does. */
   handedOver(work: Promise<void>): Promise<void>;
   /** Its tokens are there. */
   succeeded(): void;
   /** It failed: it is taken back, and so is all that was built on it. */
   failed(reason: unknown): void;
+}
+
+/** An append that is certain to fit: what to send, and how it ends. */
+export interface PreparedAppend extends Growth {
+  readonly desc: AppendDesc;
+  /** What attention in the same call reads. */
+  readonly view: CacheView;
+}
+
+/** What attention reads of a cache. */
+export interface CacheView {
+  readonly k: Tensor;
+  readonly v: Tensor;
+  /** As options of `attention` have them. */
+  readonly seqLensK: Int32Array | Tensor;
+  readonly pageTable: TensorDesc | Tensor | undefined;
+  readonly kScale: Float32Array | Tensor | undefined;
+  readonly vScale: Float32Array | Tensor | undefined;
+  /** Where the values of `seqLensK` are to be read, if they share an array with others. */
+  readonly placedLengths?: TensorDesc;
 }
 
 /** An append that was handed over and may still fail. */
@@ -69,13 +85,26 @@ async function certain(appends: readonly Uncertain[]): Promise<void> {
   }
 }
 
+/** Two lists of lengths in one array, which travels once. */
+function beside(one: Int32Array, other: Int32Array): { first: TensorDesc; second: TensorDesc } {
+  const both = new Int32Array(2 * one.length);
+  both.set(one);
+  both.set(other, one.length);
+  const first = { ...ints(both), shape: [one.length] };
+  return { first, second: { ...first, byteOffset: one.byteLength } };
+}
+
+function scaleDesc(scale: Float32Array | Tensor | undefined): TensorDesc | undefined {
+  return scale instanceof Float32Array ? floats(scale) : scale?.desc;
+}
+
 const unchanged = (lengths: Int32Array) => lengths;
 
 /**
  * A KV cache. Keys are stored after rotation, both converted to the cache's types. Everything that can be wrong with an
  * append is found before a byte is written. A cache belongs to the engine that made it.
  */
-export class KvCache {
+export class KvCache implements GrowingCache {
   readonly batch: number;
   readonly kvHeads: number;
   readonly headDim: number;
@@ -88,8 +117,14 @@ export class KvCache {
   /** @internal */
   readonly owner: EngineCore;
   readonly #state: CacheState;
-  readonly #kScale: Float32Array | undefined;
-  readonly #vScale: Float32Array | undefined;
+  readonly #scales: readonly [Float32Array | undefined, Float32Array | undefined];
+  /** The same where calls read them. */
+  readonly #kScale: Float32Array | Tensor | undefined;
+  readonly #vScale: Float32Array | Tensor | undefined;
+  /** The rotated queries of a step, which live no longer than it: one step after the other. */
+  #rotated: Tensor | undefined;
+  /** Lengths before the first append of a capture that goes on. */
+  #beforeRecorded: Int32Array | undefined;
   /** Shared pages are being copied: calls wait, in order. */
   #copying = false;
   readonly #waiting: Waiting[] = [];
@@ -106,7 +141,11 @@ export class KvCache {
     const { batch, kvHeads, headDim, valueDim, capacity, k, v, pageSize } = state.shape;
     this.owner = core;
     this.#state = state;
-    [this.#kScale, this.#vScale] = scales;
+    this.#scales = scales;
+    const placed = (scale: Float32Array | undefined) =>
+      scale && state.resident ? createTensor(core, scale, { shape: [scale.length] }) : scale;
+    this.#kScale = placed(scales[0]);
+    this.#vScale = placed(scales[1]);
     this.batch = batch;
     this.kvHeads = kvHeads;
     this.headDim = headDim;
@@ -160,6 +199,7 @@ export class KvCache {
       const shorter = int32(lengths, "lengths").slice();
       if (shorter.length !== this.batch) throw invalid(`lengths has ${shorter.length} values; allowed: ${this.batch}`);
       const after = (before: Int32Array) => before.map((length, b) => Math.min(length, shorter[b]!));
+      this.#notRecorded("truncate");
       return this.#inTurn({}, after, async () => this.#truncateNow(shorter));
     } catch (error) {
       return Promise.reject(error);
@@ -175,6 +215,7 @@ export class KvCache {
   fork(): Promise<KvCache> {
     try {
       this.#shape();
+      this.#notRecorded("fork");
       return this.#inTurn({}, unchanged, () => this.#forkNow());
     } catch (error) {
       return Promise.reject(error);
@@ -187,6 +228,7 @@ export class KvCache {
     this.#disposed = true;
     forgotten.unregister(this);
     this.#state.release();
+    for (const own of [this.#rotated, this.#kScale, this.#vScale]) if (isTensor(own)) (own as Tensor).dispose();
   }
 
   [Symbol.dispose](): void {
@@ -202,16 +244,20 @@ export class KvCache {
    * with tensors that live until then, whatever their owner does meanwhile.
    */
   whenWritable<T, O extends object>(
-    tokens: CheckedTokens | undefined,
+    tokens: Pick<CheckedTokens, "counts"> | undefined,
     options: O,
     act: (options: O) => Promise<T>,
   ): Promise<T> {
     this.#shape();
+    if (this.owner.recorded && this.#copying)
+      throw invalid("cache is copying shared pages; allowed in a capture: await the calls before it first");
     if (!tokens) return this.#inTurn(options, unchanged, act);
     const { counts } = tokens;
     const after = (before: Int32Array) => before.map((length, b) => length + counts[b]!);
     return this.#inTurn(options, after, (held) => {
       this.#state.checkRoom(counts);
+      // A capture writes nothing; each launch of its graph comes by here again.
+      if (this.owner.recorded) return act(held);
       const targets = this.#state.sharedTargets(counts);
       if (targets.length === 0) return act(held);
       this.#copying = true;
@@ -243,36 +289,23 @@ export class KvCache {
     return checkAppend(options, this.#shape(), this.owner, call);
   }
 
-  /** @internal What attention reads: tensors, lengths and pages as they are now. */
-  view(): {
-    k: Tensor;
-    v: Tensor;
-    lengths: Int32Array;
-    table: TensorDesc | undefined;
-    kScale?: Float32Array;
-    vScale?: Float32Array;
-  } {
+  /** @internal What attention reads now. */
+  view(): CacheView {
     this.#shape();
-    const { k, v, lengths } = this.#state;
-    return {
-      k,
-      v,
-      lengths: lengths.slice(),
-      table: this.#table(),
-      ...(this.#kScale && { kScale: this.#kScale }),
-      ...(this.#vScale && { vScale: this.#vScale }),
-    };
+    this.#record();
+    const lengths = this.#state.lengths.slice();
+    return this.#viewOf(this.#state.bringResident() ? undefined : { lengths, table: this.#table() });
   }
 
   /** @internal Takes pages and describes the append. `qOut`: where the rotated q goes, in the contract's order. */
   prepare(tokens: CheckedTokens, qOut: TensorDesc | undefined): PreparedAppend {
     const state = this.#state;
     const before = state.lengths;
+    this.#record(tokens.counts);
     const reservation = state.reserve(tokens.counts);
-    const table = this.#table();
-    const both = new Int32Array(2 * before.length);
-    both.set(before);
-    both.set(reservation.lengths, before.length);
+    const resident = state.bringResident();
+    const table = resident ? undefined : this.#table();
+    const both = resident ? undefined : beside(before, reservation.lengths);
     const desc: AppendDesc = {
       k: tokens.k,
       v: tokens.v,
@@ -280,23 +313,82 @@ export class KvCache {
       qOut,
       cacheK: state.k.desc,
       cacheV: state.v.desc,
-      pageTable: table,
-      lengths: { ...ints(both), shape: [before.length] },
+      pageTable: resident ? resident.table?.desc : table,
+      lengths: resident ? resident.lengths.desc : both!.first,
+      advance: resident !== undefined,
       newLens: tokens.newLens && ints(tokens.newLens),
       cuSeqLens: tokens.cuSeqLens && ints(tokens.cuSeqLens),
-      kScale: this.#kScale && floats(this.#kScale),
-      vScale: this.#vScale && floats(this.#vScale),
+      kScale: scaleDesc(this.#kScale),
+      vScale: scaleDesc(this.#vScale),
       rope: tokens.rope,
     };
+    const view = this.#viewOf(both && { lengths: reservation.lengths, table, placed: both.second });
+    return { ...this.#growth(reservation), desc, view };
+  }
+
+  /** @internal See GrowingCache. */
+  forgetRecorded(): void {
+    const before = this.#beforeRecorded;
+    this.#beforeRecorded = undefined;
+    if (before && !this.#disposed) this.#state.truncate(before);
+  }
+
+  /** @internal See GrowingCache. */
+  grow(counts: Int32Array, launch: () => Promise<void>): Promise<void> {
+    const grows = counts.some((count) => count > 0);
+    return this.whenWritable(grows ? { counts } : undefined, {}, () => {
+      const growth = this.#growth(this.#state.reserve(counts));
+      try {
+        this.#state.bringResident();
+        return growth.handedOver(launch()).then(growth.succeeded, (reason: unknown) => {
+          growth.failed(reason);
+          throw reason;
+        });
+      } catch (error) {
+        growth.failed(error);
+        throw error;
+      }
+    });
+  }
+
+  /** @internal Memory for rotated queries that nobody sees after the step. */
+  rotatedQueries(dtype: FloatDType, shape: readonly number[]): Tensor {
+    const kept = this.#rotated;
+    if (kept?.dtype === dtype && kept.shape.length === shape.length && kept.shape.every((n, i) => n === shape[i]))
+      return kept;
+    kept?.dispose();
+    this.#rotated = undefined;
+    this.#rotated = allocateTensor(this.owner, dtype, shape);
+    return this.#rotated;
+  }
+
+  /** `host`: what the host brings along, where the device keeps no lengths of its own. */
+  #viewOf(host: { lengths: Int32Array; table: TensorDesc | undefined; placed?: TensorDesc } | undefined): CacheView {
+    const { k, v, resident } = this.#state;
+    return {
+      k,
+      v,
+      seqLensK: host ? host.lengths : resident!.lengths,
+      pageTable: host ? host.table : resident!.table,
+      kScale: this.#kScale,
+      vScale: this.#vScale,
+      ...(host?.placed && { placedLengths: host.placed }),
+    };
+  }
+
+  /** How taking room ends. */
+  #growth(reservation: Reservation): Growth {
+    const state = this.#state;
+    const before = state.lengths;
+    const recorded = this.owner.recorded !== undefined;
     let entry: Uncertain | undefined;
     let settle = () => {};
     return {
-      desc,
-      lengths: { ...desc.lengths, byteOffset: before.byteLength, values: reservation.lengths },
-      table,
       handedOver: (work) => {
         const reading = this.reading(work);
         state.lengths = reservation.lengths;
+        state.resident?.advanced(reservation.lengths);
+        if (recorded) return reading;
         const settled = new Promise<void>((resolve) => {
           settle = resolve;
         });
@@ -310,11 +402,25 @@ export class KvCache {
         settle();
       },
       failed: (reason) => {
+        state.resident?.forget();
         if (entry) this.#lose(entry, reason);
-        else if (!this.#disposed) state.cancel(reservation);
+        else if (!recorded && !this.#disposed) state.cancel(reservation);
         settle();
       },
     };
+  }
+
+  /** In a capture: takes down that each launch reads this cache, and adds these tokens. */
+  #record(counts?: Int32Array): void {
+    const recorded = this.owner.recorded;
+    if (!recorded) return;
+    this.#beforeRecorded ??= this.#state.lengths;
+    const sum = recorded.get(this) ?? new Int32Array(this.batch);
+    recorded.set(this, counts ? sum.map((count, b) => count + counts[b]!) : sum);
+  }
+
+  #notRecorded(call: string): void {
+    if (this.owner.recorded) throw invalid(`${call} is called inside a capture; allowed: before or after it`);
   }
 
   #lose(entry: Uncertain, reason: unknown): void {
@@ -352,7 +458,7 @@ export class KvCache {
       state.release();
       throw error;
     }
-    return new KvCache(this.owner, state, [this.#kScale, this.#vScale]);
+    return new KvCache(this.owner, state, this.#scales);
   }
 
   /** Acts at once, or after the calls that wait already. */

@@ -141,26 +141,137 @@ describe("a device with memory of its own", () => {
     await first;
   });
 
-  it("takes the lengths and pages of a decode step to the device once", async () => {
+  it("keeps lengths and pages on the device: a step copies only pages that are new", async () => {
     const log: Log = { calls: [], attentions: [] };
     using engine = await discrete(log);
-    for (const [pageSize, arrays] of [
-      [undefined, 1],
-      [4, 2],
+    for (const [pageSize, writes] of [
+      [undefined, [0, 0, 1]],
+      [4, [1, 0, 1]],
     ] as const) {
       using cache = engine.kvCache({ batch: 1, kvHeads: 2, headDim: 8, capacity: 12, dtype: "f32", pageSize });
       using t = engine.tensor(tensor([1, 5, 2, 8], next).data as Float32Array, { shape: [1, 5, 2, 8] });
       using first = engine.tensor(q.data as Float32Array, { shape: q.shape });
       using out = engine.tensor(new Float32Array(160), { shape: q.shape });
-      await cache.append({ k: t, v: t });
-      log.calls.length = 0;
-      const step = engine.decode({ q: first, cache, k: t, v: t, out });
-      expect(log.calls.filter((call) => call === "write")).toHaveLength(arrays);
-      await step;
       const seen = await t.readFloat32();
       const k = { data: Float32Array.of(...seen, ...seen), shape: [1, 10, 2, 8] };
-      expect(checkAgainstOracle({ options: { q, k, v: k }, out: await out.read() }).ok).toBe(true);
+      await cache.append({ k: t, v: t });
+      const steps = [
+        () => engine.decode({ q: first, cache, k: t, v: t, out }),
+        () => engine.decode({ q: first, cache, out }),
+        async () => {
+          await cache.truncate([5]);
+          await engine.decode({ q: first, cache, k: t, v: t, out });
+        },
+      ];
+      for (const [i, step] of steps.entries()) {
+        log.calls.length = 0;
+        await step();
+        expect(log.calls.filter((call) => call === "write")).toHaveLength(writes[i]!);
+        expect(log.calls).not.toContain("alloc");
+        expect(checkAgainstOracle({ options: { q, k, v: k }, out: await out.read() }).ok).toBe(true);
+      }
     }
+  });
+
+  it.each([undefined, 4])("a captured step goes on where the last launch ended, pages of %s", async (pageSize) => {
+    using engine = await discrete();
+    const shape = { batch: 2, kvHeads: 2, headDim: 8, capacity: 12, dtype: "f32" } as const;
+    using cache = engine.kvCache(pageSize === undefined ? shape : { ...shape, pageSize, pages: 6 });
+    const made = (heads: number) => tensor([2, 1, heads, 8], next);
+    const tensorOf = (x: HostTensor) => engine.tensor(x.data as Float32Array, { shape: x.shape });
+    const all = { k: [[], []] as number[][], v: [[], []] as number[][] };
+    const put = (name: "k" | "v", x: HostTensor) => {
+      for (const [b, rows] of all[name].entries()) rows.push(...(x.data as Float32Array).subarray(16 * b, 16 * b + 16));
+    };
+    const [q, k, v] = [tensorOf(made(4)), tensorOf(made(2)), tensorOf(made(2))];
+    using out = engine.tensor(new Float32Array(64), { shape: [2, 1, 4, 8] });
+    const token = () => {
+      const values = { q: made(4), k: made(2), v: made(2) };
+      q.write(values.q.data as Float32Array);
+      k.write(values.k.data as Float32Array);
+      v.write(values.v.data as Float32Array);
+      put("k", values.k);
+      put("v", values.v);
+      return values.q;
+    };
+    const check = async (query: HostTensor) => {
+      const of = (rows: number[][]) => ({
+        data: Float32Array.from(rows.flat()),
+        shape: [2, rows[0]!.length / 16, 2, 8],
+      });
+      const options = { q: query, k: of(all.k), v: of(all.v), causal: true };
+      expect(checkAgainstOracle({ options, out: await out.read() })).toMatchObject({ ok: true });
+    };
+    let query = token();
+    await engine.decode({ q, cache, k, v, out, causal: true });
+    await check(query);
+    const graph = await engine.capture(() => engine.decode({ q, cache, k, v, out, causal: true }));
+    expect([...cache.lengths]).toEqual([1, 1]);
+    for (let n = 2; n <= 6; n++) {
+      query = token();
+      await graph.launch();
+      expect([...cache.lengths]).toEqual([n, n]);
+      await check(query);
+    }
+    query = token();
+    await engine.decode({ q, cache, k, v, out, causal: true }); // calls of its own between launches
+    await check(query);
+    await cache.truncate([3, 3]);
+    for (const part of [all.k, all.v]) for (const row of part) row.length = 3 * 16;
+    query = token();
+    await graph.launch();
+    expect([...cache.lengths]).toEqual([4, 4]);
+    await check(query);
+    query = token();
+    await graph.launch();
+    // A fork shares pages: the launch copies what it writes into.
+    const fork = await cache.fork();
+    query = token();
+    await graph.launch();
+    await check(query);
+    expect([...fork.lengths]).toEqual([5, 5]);
+    fork.dispose();
+    for (let n = 7; n <= 12; n++) {
+      query = token();
+      await graph.launch();
+    }
+    await check(query);
+    await expect(graph.launch()).rejects.toThrow(/sequence 0 holds 12 tokens and gets 1; allowed: a capacity of 12/);
+    expect([...cache.lengths]).toEqual([12, 12]);
+    cache.dispose();
+    await expect(graph.launch()).rejects.toThrow(/the cache was disposed/);
+  });
+
+  it("a capture changes no cache, and refuses what can't be recorded", async () => {
+    using engine = await discrete();
+    using cache = engine.kvCache({
+      batch: 1,
+      kvHeads: 2,
+      headDim: 8,
+      capacity: 8,
+      dtype: "f32",
+      pageSize: 4,
+      pages: 2,
+    });
+    using t = engine.tensor(new Float32Array(48), { shape: [1, 3, 2, 8] });
+    const twice = await engine.capture(async () => {
+      await cache.append({ k: t, v: t });
+      await cache.append({ k: t, v: t });
+      await expect(cache.append({ k: t, v: t })).rejects.toThrow(/holds 6 tokens and gets 3; allowed: a capacity of 8/);
+      await expect(cache.truncate([0])).rejects.toThrow(/truncate is called inside a capture/);
+      await expect(cache.fork()).rejects.toThrow(/fork is called inside a capture/);
+    });
+    expect([[...cache.lengths], cache.freePages]).toEqual([[0], 2]);
+    await twice.launch();
+    expect([[...cache.lengths], cache.freePages]).toEqual([[6], 0]);
+    await expect(twice.launch()).rejects.toThrow(/capacity of 8/);
+    await expect(engine.capture(() => twice.launch())).rejects.toThrow(/launched inside a capture/);
+    await expect(
+      engine.capture(async () => {
+        await cache.append({ k: t, v: t });
+      }),
+    ).rejects.toThrow(/capacity of 8/);
+    expect([[...cache.lengths], cache.freePages]).toEqual([[6], 0]);
   });
 
   it("a fault of enqueued work surfaces at read and at synchronize", async () => {

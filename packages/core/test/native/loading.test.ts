@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
 import { type BackendName, backendNames, loadBackend } from "../../src/backends.js";
 import { TesseraError } from "../../src/error.js";
+import { fixes, locate } from "../../src/native/locate.js";
 import { nativeLibrary } from "../../src/native/native-library.js";
 import { mock, scratchFile } from "./support.js";
 
@@ -112,28 +113,32 @@ describe("where a library is looked for", () => {
   afterEach(() => {
     delete process.env.TESSERA_BACKEND_PATH;
   });
-  const attemptsOf = async (name: BackendName) => (await loadBackend(name).catch((error) => error)).message as string;
-
   it("unknown names are refused with the known ones", async () => {
     await expect(loadBackend("opencl" as BackendName)).rejects.toMatchObject({
       code: "invalid-argument",
       message: `backend is "opencl", expected one of ${backendNames.join(", ")}`,
     });
   });
-  it("every attempt is told, in order, then what to do, in order", async () => {
+  // A name that no package has: the libraries of this checkout may be built, or not.
+  it("every attempt is told, in order, then what to do, in order", () => {
     const named = mock();
     process.env.TESSERA_BACKEND_PATH = ["/nowhere", "relative/folder", "", tmpdir(), named].join(":");
-    const message = await attemptsOf("hip");
-    const places = ["/nowhere: does not exist", "relative/folder: is not an absolute path"];
-    places.push(`${join(tmpdir(), "libtessera-hip.so")}: does not exist`, `${named}: is named after another back end`);
-    places.push("@tessera/hip from file:", "What to do:", "1. run `npm install @tessera/hip`");
-    places.push("2. set TESSERA_BACKEND_PATH to the absolute path of the folder that has libtessera-hip.so");
-    let at = 0;
-    for (const place of places) {
-      const found = message.indexOf(place, at);
-      expect(found, `${place} in\n${message}`).toBeGreaterThanOrEqual(at);
-      at = found;
-    }
+    const { library, attempts } = locate("absent");
+    expect(library).toBeUndefined();
+    const told = attempts.map(({ at, result }) => `${at}: ${result}`);
+    expect(told.slice(0, 4)).toEqual([
+      "/nowhere: does not exist",
+      "relative/folder: is not an absolute path",
+      `${join(tmpdir(), "libtessera-absent.so")}: does not exist`,
+      `${named}: is named after another back end, not libtessera-absent.so`,
+    ]);
+    expect(told.slice(4)).toEqual(
+      Array(2).fill(expect.stringMatching(/^@tessera\/absent from file:.*is not installed$/)),
+    );
+    expect(fixes("absent", attempts).slice(0, 2)).toEqual([
+      "run `npm install @tessera/absent`",
+      "set TESSERA_BACKEND_PATH to the absolute path of the folder that has libtessera-absent.so",
+    ]);
   });
   it("TESSERA_BACKEND_PATH wins over packages: a folder", async () => {
     const folder = join(scratchFile("path/x", ""), "..", `p-${process.pid}`);
