@@ -25,6 +25,6 @@ export const queryType = (c) => (c.sq > 1 ? c.type : "f32");
 
 /** Untimed calls of a turn, and timed ones: more of those that take a fraction of a millisecond. */
 export const callsOf = (c) => {
-  if (c.sq >= 4096) return { before: 1, timed: 1 };
+  if (c.sq >= 4096) return { before: 0, timed: 1 };
   return c.sq * c.sk < 1e4 ? { before: 10, timed: 20 } : { before: 2, timed: 4 };
 };

@@ -36,7 +36,13 @@ const { decode, encode, openEngine } = await import(values.core);
 const threads = Number(values.threads);
 const rounds = Number(values.rounds);
 const scratch = mkdtempSync(join(tmpdir(), "tessera-peers-"));
-process.on("exit", () => rmSync(scratch, { recursive: true, force: true }));
+// A stopped process outlives its parent: none may be left, however this one ends.
+const running = new Set();
+process.on("exit", () => {
+  for (const child of running) child.kill("SIGKILL");
+  rmSync(scratch, { recursive: true, force: true });
+});
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(1));
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const median = (samples) => samples.slice().sort((a, b) => a - b)[samples.length >> 1];
@@ -77,6 +83,8 @@ async function contestant(command, args, folder, environment = {}) {
     stdio: ["pipe", "pipe", "inherit"],
     env: { ...process.env, ...environment },
   });
+  running.add(child);
+  child.once("exit", () => running.delete(child));
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const next = async () => {
     const { value, done } = await lines.next();

@@ -12,6 +12,9 @@ namespace {
 
 constexpr int kMaxDim = 512;
 
+/// Fewer are written by the calling thread: some 10 us, in which another would only just wake.
+constexpr int64_t kFewNumbers = 10'000;
+
 struct Frequencies {
   double turn[kMaxDim / 2];  ///< radians per position, of each pair
 
@@ -104,10 +107,15 @@ void append_token(const AppendProblem& p, const Frequencies& frequencies, const 
 
 void append(const AppendProblem& p, ThreadPool& pool) {
   const Frequencies frequencies(p.rope);
-  pool.run(p.packed ? p.rows : p.batch * p.rows, [&](int64_t item, int) {
-    Token token;
-    if (find_token(p, item, &token)) append_token(p, frequencies, token);
-  });
+  const int64_t tokens = p.packed ? p.rows : p.batch * p.rows;
+  const int64_t numbers = tokens * (p.kv_heads * (p.dim + p.value_dim) + p.heads * p.dim);
+  pool.run(
+      tokens,
+      [&](int64_t item, int) {
+        Token token;
+        if (find_token(p, item, &token)) append_token(p, frequencies, token);
+      },
+      numbers < kFewNumbers);
   if (!p.advance) return;
   for (int64_t b = 0; b < p.batch; ++b) p.lengths[b] += static_cast<int32_t>(p.new_count(b));
 }

@@ -17,10 +17,23 @@ constexpr const char* kPrefillSummary =
     "bf16 pieces";
 [[maybe_unused]] constexpr const char* kPairsSummary =
     "Many queries: as prefill, with both products in dot products of bf16 pairs; wider numbers are sums of bf16 "
-    "pieces. "
-    "Only if asked for by name";
+    "pieces. Chosen for bf16 where these are faster than fp32's multiply-adds (AMD), else only if asked for by name";
 [[maybe_unused]] constexpr const char* kPiecesArithmetic =
     "products of bf16 pieces that hold the inputs exactly, summed in fp32";
+
+/// What a set is worth choosing for.
+enum class Suits {
+  kAll,
+  kNarrow,  ///< q, k and v of 16 bits
+  kBf16,    ///< q, k and v in bf16: one piece each
+};
+
+/// A set whose rank hangs on the processor has two rows here, of which one counts.
+enum class Pairs {
+  kAny,
+  kFast,
+  kSlow
+};
 
 struct Isa {
   const IsaKernels* kernels;
@@ -30,14 +43,19 @@ struct Isa {
   const char* needs;  ///< in words, for when the processor lacks it
   const char* summary = kPrefillSummary;
   const char* arithmetic = "fp32 arithmetic";
-  bool narrow = false;  ///< only worth it for inputs of 16 bits
+  Suits suits = Suits::kAll;
+  Pairs pairs = Pairs::kAny;
 };
 
 // Best first. CMakeLists.txt defines TSR_HAVE_* for the sets that it compiles.
 const Isa kIsas[] = {
 #if defined(TSR_HAVE_AMX)
     {&kAmxKernels, "prefill-amx", nullptr, "x86-64 amx", "AMX tiles with bf16, and AVX-512 with BF16", kTilesSummary,
-     kPiecesArithmetic, true},
+     kPiecesArithmetic, Suits::kNarrow},
+#endif
+#if defined(TSR_HAVE_AVX512BF16)
+    {&kAvx512Bf16Kernels, "prefill-avx512-bf16", nullptr, "x86-64 avx512-bf16", "AVX-512 with BF16", kPairsSummary,
+     kPiecesArithmetic, Suits::kBf16, Pairs::kFast},
 #endif
 #if defined(TSR_HAVE_AVX512)
     {&kAvx512Kernels, "prefill-avx512", "decode-avx512", "x86-64 avx512", "AVX-512 F, BW, VL and DQ"},
@@ -52,10 +70,10 @@ const Isa kIsas[] = {
     {&kPortableKernels, "prefill-portable", "decode-portable", "any", "nothing"},
 #endif
 // Behind what every processor has, so never chosen unless asked for by name: on Intel, dot products of pairs are half as
-// fast as multiply-adds, and elsewhere nobody has measured them.
+// fast as multiply-adds, and on Arm nobody has measured them.
 #if defined(TSR_HAVE_AVX512BF16)
     {&kAvx512Bf16Kernels, "prefill-avx512-bf16", nullptr, "x86-64 avx512-bf16", "AVX-512 with BF16", kPairsSummary,
-     kPiecesArithmetic},
+     kPiecesArithmetic, Suits::kAll, Pairs::kSlow},
 #endif
 #if defined(TSR_HAVE_NEONBF16)
     {&kNeonBf16Kernels, "prefill-neon-bf16", nullptr, "aarch64 neon-bf16", "NEON with BF16", kPairsSummary,
@@ -82,16 +100,18 @@ static tsr_kernel_family preferred_family(const Problem& p) {
   return few && p.max_keys >= kDecodeKeysPerQuery * queries ? TSR_FAMILY_DECODE : TSR_FAMILY_PREFILL;
 }
 
-static bool narrow(const Problem& p) {
-  const auto is = [](tsr_dtype dtype) { return dtype == TSR_F16 || dtype == TSR_BF16; };
-  return is(p.q.dtype) && is(p.k.dtype) && is(p.v.dtype);
+static bool suits(const Problem& p, Suits what) {
+  const auto all = [&](auto&& is) { return is(p.q.dtype) && is(p.k.dtype) && is(p.v.dtype); };
+  if (what == Suits::kNarrow) return all([](tsr_dtype dtype) { return dtype == TSR_F16 || dtype == TSR_BF16; });
+  if (what == Suits::kBf16) return all([](tsr_dtype dtype) { return dtype == TSR_BF16; });
+  return true;
 }
 
 int preference(const Problem& problem, const Variant& row) {
   const auto* isa = static_cast<const Isa*>(row.implementation);
   const auto sets = static_cast<int>(std::size(kIsas));
   int rank = static_cast<int>(std::end(kIsas) - isa);
-  if (isa->narrow && !narrow(problem)) rank = 0;
+  if (!suits(problem, isa->suits)) rank = 0;
   return rank + (row.family == preferred_family(problem) ? sets : 0);
 }
 
@@ -102,6 +122,7 @@ Verdict make_catalogue(const Device& device, std::vector<Variant>* rows) {
   std::string known;
   rows->clear();
   for (const Isa& isa : kIsas) {
+    if (isa.pairs != Pairs::kAny && (isa.pairs == Pairs::kFast) != device.fast_pairs) continue;
     const char* const name = isa.kernels->isa;
     const bool able = runs(device, name);
     const bool chosen = wanted == nullptr || std::strcmp(wanted, name) == 0;

@@ -32,6 +32,17 @@ Leaf cpuid(unsigned leaf, unsigned sub = 0) {
   return r;
 }
 
+// vdpbf16ps of 512 bits: AMD's cores start as many of them as fp32 multiply-adds, and each does twice the work; Intel's
+// start half as many, or fewer. No feature bit tells, so the vendor has to.
+bool made_by_amd() {
+  const Leaf zero = cpuid(0);
+  char vendor[12];
+  std::memcpy(vendor, &zero.b, 4);
+  std::memcpy(vendor + 4, &zero.d, 4);
+  std::memcpy(vendor + 8, &zero.c, 4);
+  return std::memcmp(vendor, "AuthenticAMD", sizeof vendor) == 0;
+}
+
 constexpr unsigned kTileData = 18;  // of XCR0
 
 // Whether Linux gives a process the tiles' registers when it asks for them; asks for nothing.
@@ -60,6 +71,7 @@ void probe_instructions(Device* device) {
   device->avx2 = ymm && has(one.c, 28) && has(one.c, 12) && has(one.c, 29) && has(seven.b, 5);
   device->avx512 = device->avx2 && zmm && has(seven.b, 16) && has(seven.b, 30) && has(seven.b, 31) && has(seven.b, 17);
   device->avx512_bf16 = device->avx512 && has(cpuid(7, 1).a, 5);
+  device->fast_pairs = device->avx512_bf16 && made_by_amd();
   const bool tiles = has(seven.d, 22) && has(seven.d, 24) && (saved & 0x60000) == 0x60000;
   device->amx = device->avx512_bf16 && tiles && system_has_tiles();
   device->arch = device->amx      ? "x86-64 amx"

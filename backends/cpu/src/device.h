@@ -14,6 +14,7 @@ struct Device {
   bool avx2 = false;         ///< and FMA and F16C, with the system's consent to use the registers
   bool avx512 = false;       ///< F, BW, VL and DQ, and all of the above
   bool avx512_bf16 = false;  ///< and avx512
+  bool fast_pairs = false;   ///< and its dot products of bf16 pairs do more multiply-adds than fp32's
   bool amx = false;          ///< tiles and their bf16 products, and avx512_bf16
   bool neon = false;
   bool neon_bf16 = false;

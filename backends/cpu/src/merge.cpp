@@ -10,6 +10,9 @@
 namespace tsr::cpu {
 namespace {
 
+/// Fewer are read by the calling thread: some 10 us, in which another would only just wake.
+constexpr int64_t kFewNumbers = 10'000;
+
 std::byte* address(const View& view, int64_t batch, int64_t row, int64_t head) {
   const int64_t offset = batch * view.batch_stride + row * view.row_stride + head * view.head_stride;
   return static_cast<std::byte*>(view.data) + row_bytes(view.dtype, offset);
@@ -63,11 +66,15 @@ void merge_row(const MergeProblem& p, int64_t batch, int64_t row, int64_t head, 
 void merge_parts(const MergeProblem& p, ThreadPool& pool) {
   const size_t parts = p.outs.size();
   std::vector<double> weights(parts * static_cast<size_t>(pool.size()));
-  pool.run(p.batch * p.rows, [&](int64_t item, int worker) {
-    for (int64_t head = 0; head < p.heads; ++head) {
-      merge_row(p, item / p.rows, item % p.rows, head, weights.data() + parts * static_cast<size_t>(worker));
-    }
-  });
+  const auto numbers = p.batch * p.rows * p.heads * p.value_dim * static_cast<int64_t>(parts);
+  pool.run(
+      p.batch * p.rows,
+      [&](int64_t item, int worker) {
+        for (int64_t head = 0; head < p.heads; ++head) {
+          merge_row(p, item / p.rows, item % p.rows, head, weights.data() + parts * static_cast<size_t>(worker));
+        }
+      },
+      numbers < kFewNumbers);
 }
 
 }  // namespace tsr::cpu

@@ -1,9 +1,11 @@
 #include "thread_pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <exception>
@@ -14,9 +16,10 @@
 namespace tsr::cpu {
 namespace {
 
-// Looking again costs less than a sleep and a wake (some 10 us) when loops follow each other, as they do in a model. The
-// bound is a few microseconds, so that an idle engine leaves the cores to others.
-constexpr int kSpins = 400;
+// Looking again costs less than a sleep and a wake when loops follow each other, as they do in a model. To wake a thread
+// takes some 10 us, on a virtual machine, whose idle cores are halted, 20 to 50; so long a worker looks, and no longer, so
+// that an idle engine leaves the cores to others.
+constexpr std::chrono::microseconds kSpin{50};
 
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -24,6 +27,20 @@ inline void pause() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+/// Looks until `done` or for as long as kSpin. Gives the core away to whoever waits for it.
+template <class F>
+bool spin(F&& done) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return true;
+      pause();
+    }
+    sched_yield();
+  } while (std::chrono::steady_clock::now() < end);
+  return done();
 }
 
 }  // namespace
@@ -49,9 +66,11 @@ struct ThreadPool::Shared {
   std::atomic<uint64_t> posted{0};  ///< counts loops, so that a worker can see a new one without the lock
   bool started = false;
   bool stopping = false;
+  int caller_core = -1;  ///< under the lock: the one that workers keep off
   std::vector<std::thread> threads;
 
   void start(int size);
+  void keep_off_caller();
   Loop* open_loop() const;
   void take_items(Loop& loop, int worker);
   void work(int worker);
@@ -83,6 +102,24 @@ void ThreadPool::Shared::start(int size) {
   } catch (const std::exception&) {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// Under the lock. A scheduler likes to wake a thread on the core of who wakes it, above all on a virtual machine, whose
+// idle cores look as if others had taken them. There a worker would wait for the caller, which is not about to sleep: a loop
+// of 100 us would be over first. So workers may use the caller's cores but for the one that it is on. With many cores one is
+// no loss, and each worker costs a system call when a caller has moved.
+void ThreadPool::Shared::keep_off_caller() {
+#if defined(__linux__)
+  constexpr size_t kFewThreads = 8;
+  const int core = sched_getcpu();
+  if (core < 0 || core == caller_core || threads.size() >= kFewThreads) return;
+  caller_core = core;
+  cpu_set_t others;
+  if (sched_getaffinity(0, sizeof others, &others) != 0) return;
+  CPU_CLR(core, &others);
+  if (CPU_COUNT(&others) == 0) return;
+  for (std::thread& thread : threads) pthread_setaffinity_np(thread.native_handle(), sizeof others, &others);
+#endif
 }
 
 // Under the lock: a loop that still has items.
@@ -122,11 +159,7 @@ void ThreadPool::Shared::work(int worker) {
     }
     const uint64_t seen = posted.load(std::memory_order_relaxed);
     lock.unlock();
-    bool changed = false;
-    for (int spin = 0; spin < kSpins && !changed; ++spin) {
-      pause();
-      changed = posted.load(std::memory_order_relaxed) != seen;
-    }
+    const bool changed = spin([&] { return posted.load(std::memory_order_relaxed) != seen; });
     lock.lock();
     if (!changed) wake.wait(lock, [&] { return stopping || posted.load(std::memory_order_relaxed) != seen; });
   }
@@ -142,6 +175,7 @@ void ThreadPool::run_loop(int64_t items, Call call, void* body) {
   {
     const std::lock_guard<std::mutex> lock(shared.mutex);
     if (!shared.started) shared.start(size_);
+    shared.keep_off_caller();
     loop.following = shared.loops;
     shared.loops = &loop;
     shared.posted.fetch_add(1, std::memory_order_relaxed);
@@ -154,7 +188,7 @@ void ThreadPool::run_loop(int64_t items, Call call, void* body) {
 
   shared.take_items(loop, 0);
 
-  for (int spin = 0; spin < kSpins && loop.helpers.load(std::memory_order_acquire) != 0; ++spin) pause();
+  spin([&] { return loop.helpers.load(std::memory_order_acquire) == 0; });
   std::unique_lock<std::mutex> lock(shared.mutex);
   for (Loop** at = &shared.loops; *at != nullptr; at = &(*at)->following) {
     if (*at == &loop) {

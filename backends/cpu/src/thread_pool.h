@@ -26,10 +26,11 @@ class ThreadPool {
 
   /// Calls body(item, worker) for every item of [0, items), from up to size() threads; returns when all are done.
   /// 0 <= worker < size(), and no two threads of one run() share a worker number (different runs do). The first exception
-  /// that a body throws stops the handing out of items and is thrown again here.
+  /// that a body throws stops the handing out of items and is thrown again here. With `alone` the caller does it all: for
+  /// work that is done before another thread has woken.
   template <class F>
-  void run(int64_t items, F&& body) {
-    if (items <= 1 || size_ == 1) {
+  void run(int64_t items, F&& body, bool alone = false) {
+    if (items <= 1 || size_ == 1 || alone) {
       for (int64_t item = 0; item < items; ++item) body(item, 0);
       return;
     }
