@@ -133,6 +133,9 @@ __device__ void load_and_rotate(const Append& p, const View& view, const Token& 
   __syncwarp();
 }
 
+/// One token a sequence: the one block that reads a length may write it. Saves a step of generation a launch.
+__host__ __device__ bool advances_itself(const Append& p) { return p.advance && !p.packed && p.rows == 1; }
+
 __global__ void __launch_bounds__(kWarps * 32) append(const __grid_constant__ Append p) {
   __shared__ float2 angles[kMaxDim / 2];  // cosine, sine
   __shared__ float rows[kWarps][kMaxDim];
@@ -148,6 +151,9 @@ __global__ void __launch_bounds__(kWarps * 32) append(const __grid_constant__ Ap
     angles[i] = {static_cast<float>(cosine), static_cast<float>(sine)};
   }
   __syncthreads();
+  if (advances_itself(p) && threadIdx.x == 0) {
+    p.lengths[token.batch] = static_cast<int32_t>(clamped(slot + 1, 0, p.capacity));
+  }
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float* const row = rows[warp];
@@ -194,7 +200,7 @@ cudaError_t launch_append(const Append& p, cudaStream_t stream) {
   if (tokens > INT32_MAX) return cudaErrorInvalidConfiguration;
   if (tokens > 0) append<<<static_cast<unsigned>(tokens), kWarps * 32, 0, stream>>>(p);
   cudaError_t error = cudaPeekAtLastError();
-  if (error == cudaSuccess && p.advance && p.batch > 0) {
+  if (error == cudaSuccess && p.advance && !advances_itself(p) && p.batch > 0) {
     advance<<<static_cast<unsigned>((p.batch + 127) / 128), 128, 0, stream>>>(p);
     error = cudaPeekAtLastError();
   }
