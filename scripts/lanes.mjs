@@ -44,6 +44,7 @@ export const lanes = [
   { name: "native", command: ["node", "scripts/ctest.mjs", "release"] },
   ...suites.map((folder) => ({ name: folder.split("/")[1], command: ["node", "scripts/vitest.mjs", folder] })),
   { name: "mutation", command: ["node", "tests/mutation/run.mjs"] },
+  { name: "cuda-mutation", command: ["node", "tests/mutation/cuda.mjs"], long: true, ci: true, minutes: 30 },
 
   { name: "native-asan", command: ["node", "scripts/ctest.mjs", "asan"], long: true, ci: true, minutes: 15 },
   { name: "native-tsan", command: ["node", "scripts/ctest.mjs", "tsan"], long: true, ci: true, minutes: 15 },
