@@ -258,7 +258,7 @@ export const mutations = [
     name: "decode-odd-dims",
     breaks: "the last elements of a head dim that isn't a multiple of the vector don't count in scores",
     file: decodeTile,
-    find: "convert_row(T, row[k] + row_bytes(T, whole), dim - whole, 1.0f, rest);",
+    find: "convert_row(T, row[k] + row_bytes(T, whole), dim - whole, 1.0f, rest[k]);",
     replace: "",
     cases: "^dim/",
   },

@@ -24,60 +24,72 @@ TSR_SIMD void point_at(const Problem& p, const View& view, const Sequence& s, in
 /// One KV head's rows of this tile and of the next.
 struct HeadRows {
   const RowPointers* now;
-  const RowPointers* next;  ///< nullptr where another pass over the tile asks for it already
-  int64_t offset;           ///< bytes from KV head 0
+  const RowPointers* next;
+  int64_t offset;  ///< bytes from KV head 0
   TSR_SIMD int64_t count() const { return now->count; }
   TSR_SIMD const uint8_t* row(int64_t j) const { return now->row[j] + offset; }
 
-  /// Asks for bytes [begin, end) of a row of the next tile, so that they are there when its turn comes: rows of one head
-  /// lie apart, and hardware prefetchers lose such a walk at every row. To be called a few lines at a time: what comes
-  /// from memory holds a fill buffer for long, and a burst leaves none for what is to be read now.
-  TSR_SIMD void prefetch(int64_t j, int64_t begin, int64_t end) const {
-    if (next == nullptr || j >= next->count) return;
-    for (int64_t at = begin; at < end; at += 64) __builtin_prefetch(next->row[j] + offset + at);
-  }
+  /// Row j of the next tile, or where there is none, of this one, which costs nothing to ask for.
+  TSR_SIMD const uint8_t* next_row(int64_t j) const { return (j < next->count ? next->row[j] : now->row[0]) + offset; }
 };
 
+/// Rows of the next tile are asked for while this one is worked on: those of one head lie apart, and hardware prefetchers lose
+/// such a walk at every row. A line at a time: what comes from memory holds a fill buffer for long, and a burst leaves none
+/// for what is to be read now. Into the L2 cache, which has room for a tile and more ways to memory than the L1 cache has.
+TSR_SIMD void ask_for(const uint8_t* line) { __builtin_prefetch(line, 0, 2); }
+
+/// Steps of kStep elements that a cache line holds.
+template <tsr_dtype T>
+constexpr int64_t kStepsOfLine = row_bytes(T, 32) * kStep<T> < 64 * 32 ? 64 * 32 / (row_bytes(T, 32) * kStep<T>) : 1;
+
 /// scores[r][key] = scale * Q[r][:] . K[key][:] for R rows and the keys of a tile; what is past its last key is for the
-/// caller to overwrite. TSR_VL / R keys at a time, whose TSR_VL sums across lanes are made at once.
-template <tsr_dtype T, int R>
+/// caller to overwrite. TSR_VL / R keys at a time, whose TSR_VL sums across lanes are made at once. `Ask`: for the next tile.
+template <tsr_dtype T, int R, bool Ask>
 TSR_SIMD void dot_rows(const float* queries, int64_t query_stride, const HeadRows& keys, int64_t dim, float scale,
                        float* scores) {
   constexpr int kKeys = TSR_VL / R;
   const int64_t whole = dim - dim % kStep<T>;
+  const bool odd = !is_block_format(T) && whole < dim;  // a head dim that isn't a multiple of the vector
   for (int64_t j = 0; j < keys.count(); j += kKeys) {
     const uint8_t* row[kKeys];
+    const uint8_t* next[kKeys] = {};
+    alignas(64) float rest[kKeys][TSR_VL];
 #pragma GCC unroll 16
     for (int k = 0; k < kKeys; k++) {
       row[k] = keys.row(j + k < keys.count() ? j + k : keys.count() - 1);
+      if constexpr (Ask) next[k] = keys.next_row(j + k);
     }
-    vf acc[TSR_VL] = {};  // [r][k]
-    int64_t asked = j;
+    if (odd) {  // before the sums begin: they stay in registers, which a call would not leave them
+      for (int k = 0; k < kKeys; k++) {
+        __builtin_memset(rest[k], 0, sizeof rest[k]);
+        convert_row(T, row[k] + row_bytes(T, whole), dim - whole, 1.0f, rest[k]);
+      }
+    }
+    vf acc[TSR_VL];  // [r][k]
+#pragma GCC unroll 16
+    for (int i = 0; i < TSR_VL; i++) acc[i] = splat(0);
+    const auto add = [&](int64_t at, int k, vf x) {
+#pragma GCC unroll 4
+      for (int r = 0; r < R; r++) {
+        acc[r * kKeys + k] = fma(load(queries + r * query_stride + at), x, acc[r * kKeys + k]);
+      }
+    };
     for (int64_t d = 0; d < whole; d += kStep<T>) {
-      if (asked < j + kKeys) keys.prefetch(asked++, 0, row_bytes(T, dim));
+      if (Ask && d / kStep<T> % kStepsOfLine<T> == 0) {
+#pragma GCC unroll 16
+        for (int k = 0; k < kKeys; k++) ask_for(next[k] + row_bytes(T, d));
+      }
 #pragma GCC unroll 16
       for (int k = 0; k < kKeys; k++) {
         const StoredBlock<T> block(row[k], d);
 #pragma GCC unroll 8
-        for (int n = 0; n < kStep<T>; n += TSR_VL) {
-          const vf x = block.load(n);
-#pragma GCC unroll 4
-          for (int r = 0; r < R; r++) {
-            acc[r * kKeys + k] = fma(load(queries + r * query_stride + d + n), x, acc[r * kKeys + k]);
-          }
-        }
+        for (int n = 0; n < kStep<T>; n += TSR_VL) add(d + n, k, block.load(n));
       }
     }
-    if (!is_block_format(T) && whole < dim) {  // a head dim that isn't a multiple of the vector
-      for (int k = 0; k < kKeys; k++) {
-        alignas(64) float rest[kStep<T>] = {};
-        convert_row(T, row[k] + row_bytes(T, whole), dim - whole, 1.0f, rest);
-        for (int r = 0; r < R; r++) {  // rows of queries are zero past `dim`
-          acc[r * kKeys + k] = fma(load(queries + r * query_stride + whole), load(rest), acc[r * kKeys + k]);
-        }
-      }
+    if (odd) {  // rows of queries are zero past `dim`
+#pragma GCC unroll 16
+      for (int k = 0; k < kKeys; k++) add(whole, k, load(rest[k]));
     }
-    while (asked < j + kKeys) keys.prefetch(asked++, 0, row_bytes(T, dim));
     alignas(64) float sums[TSR_VL];
     store(sums, sum_each(acc) * splat(scale));
 #pragma GCC unroll 4
@@ -105,14 +117,17 @@ TSR_SIMD void dot_rows(const float* queries, int64_t query_stride, const HeadRow
 
 /// Vectors [begin, begin + W) of out[r][:] = out[r][:] * rescale[r] + sum over keys of weights[r][key] * V[key][:], for
 /// R rows and a tile: R * W accumulators stay in registers while the keys go by.
-template <tsr_dtype T, int R, int W>
+template <tsr_dtype T, int R, int W, bool Ask>
 TSR_SIMD void add_dims(const float* weights, const int32_t* hidden, const HeadRows& values, int64_t begin,
                        const float* rescale, int64_t stride, float* out) {
   constexpr int kWide = W * TSR_VL;
   constexpr int kPart = kStep<T> < kWide ? kStep<T> : kWide;
   vf acc[R][W] = {};
   for (int64_t j = 0; j < values.count(); j++) {
-    values.prefetch(j, row_bytes(T, begin), row_bytes(T, begin + kWide));
+    if constexpr (Ask) {
+      const uint8_t* next = values.next_row(j);
+      for (int64_t at = row_bytes(T, begin); at < row_bytes(T, begin + kWide); at += 64) ask_for(next + at);
+    }
     vf x[W];
 #pragma GCC unroll 8
     for (int part = 0; part < kWide; part += kPart) {
@@ -148,32 +163,35 @@ TSR_SIMD void add_dims(const float* weights, const int32_t* hidden, const HeadRo
   }
 }
 
-template <tsr_dtype T, int R>
+template <tsr_dtype T, int R, bool Ask>
 TSR_SIMD void add_values(const float* weights, const int32_t* hidden, const HeadRows& values, int64_t dim,
                          const float* rescale, int64_t stride, float* out) {
   constexpr int kWide = TSR_VL == 16 ? 4 : 2;  // vectors: 4 x 4 accumulators of 32 registers, or 4 x 2 of 16
   int64_t d = 0;
   for (; d + kWide * TSR_VL <= dim; d += kWide * TSR_VL) {
-    add_dims<T, R, kWide>(weights, hidden, values, d, rescale, stride, out);
+    add_dims<T, R, kWide, Ask>(weights, hidden, values, d, rescale, stride, out);
   }
   if constexpr (kWide > 2) {
     for (; d + 2 * TSR_VL <= dim; d += 2 * TSR_VL) {
-      add_dims<T, R, 2>(weights, hidden, values, d, rescale, stride, out);
+      add_dims<T, R, 2, Ask>(weights, hidden, values, d, rescale, stride, out);
     }
   }
   if constexpr (kStep<T> <= TSR_VL) {
-    for (; d + TSR_VL <= dim; d += TSR_VL) add_dims<T, R, 1>(weights, hidden, values, d, rescale, stride, out);
+    for (; d + TSR_VL <= dim; d += TSR_VL) add_dims<T, R, 1, Ask>(weights, hidden, values, d, rescale, stride, out);
   }
   if (d < dim) add_values_special(T, weights, hidden, values, d, dim - d, R, rescale, stride, out);
 }
 
 /// Four rows, then two, then one at a time; the first pass asks for the next tile.
 template <class F>
-TSR_SIMD void in_rows(int64_t rows, HeadRows head, F&& body) {
+TSR_SIMD void in_rows(int64_t rows, F&& body) {
   int64_t row = 0;
   const auto pass = [&](auto count) {
-    body(count, row, head);
-    head.next = nullptr;
+    if (row == 0) {
+      body(count, row, Constant<true>{});
+    } else {
+      body(count, row, Constant<false>{});
+    }
     row += count;
   };
   while (row + 4 <= rows) pass(Constant<4>{});
@@ -184,17 +202,17 @@ TSR_SIMD void in_rows(int64_t rows, HeadRows head, F&& body) {
 template <tsr_dtype T>
 [[gnu::noinline]] void score_tile(const float* queries, int64_t stride, const HeadRows& keys, int64_t dim, int64_t rows,
                                   float scale, float* scores) {
-  in_rows(rows, keys, [&](auto count, int64_t row, const HeadRows& head) {
-    dot_rows<T, count>(queries + row * stride, stride, head, dim, scale, scores + row * kDecodeTile);
+  in_rows(rows, [&](auto count, int64_t row, auto ask) {
+    dot_rows<T, count, ask>(queries + row * stride, stride, keys, dim, scale, scores + row * kDecodeTile);
   });
 }
 
 template <tsr_dtype T>
 [[gnu::noinline]] void value_tile(const float* weights, const int32_t* hidden, const HeadRows& values, int64_t dim,
                                   int64_t rows, const float* rescale, int64_t stride, float* out) {
-  in_rows(rows, values, [&](auto count, int64_t row, const HeadRows& head) {
-    add_values<T, count>(weights + row * kDecodeTile, hidden + row * kDecodeTile, head, dim, rescale + row, stride,
-                         out + row * stride);
+  in_rows(rows, [&](auto count, int64_t row, auto ask) {
+    add_values<T, count, ask>(weights + row * kDecodeTile, hidden + row * kDecodeTile, values, dim, rescale + row,
+                              stride, out + row * stride);
   });
 }
 
