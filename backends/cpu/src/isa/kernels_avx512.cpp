@@ -4,5 +4,5 @@
 #define TSR_VL 16
 #define TSR_PANEL_VECTORS 3
 #define TSR_BLOCK 8
-#define TSR_TARGET_ROWS 288
+#define TSR_TARGET_ROWS 576
 #include "isa/kernels.inc.h"

@@ -72,22 +72,32 @@ inline void panel_structure(const Visibility& visibility, const Panel& panel, Sp
   alignas(64) int32_t first[kPanel];
   alignas(64) int32_t last[kPanel];
   const int64_t count = keys.size();
+  // All lanes see the keys between the latest beginning and the earliest end: mostly all but those of the diagonal.
+  int64_t inner_begin = 0;
+  int64_t inner_end = count;
   for (int lane = 0; lane < kPanel; lane++) {
     const Span span = visibility.keys(panel.query[lane]);
     const int64_t begin = span.begin - keys.begin;
     const int64_t end = span.end - keys.begin;
     first[lane] = static_cast<int32_t>(span.empty() ? count : begin < 0 ? 0 : begin > count ? count : begin);
     last[lane] = static_cast<int32_t>(span.empty() || end < 0 ? 0 : end > count ? count : end);
+    inner_begin = first[lane] > inner_begin ? first[lane] : inner_begin;
+    inner_end = last[lane] < inner_end ? last[lane] : inner_end;
   }
+  if (inner_end < inner_begin) inner_end = inner_begin;
   for (int v = 0; v < TSR_PANEL_VECTORS; v++) {
     vi lo, hi;
     __builtin_memcpy(&lo, first + v * TSR_VL, sizeof lo);
     __builtin_memcpy(&hi, last + v * TSR_VL, sizeof hi);
-    for (int64_t j = 0; j < count; j++) {
-      const vi key = splat_int(static_cast<int32_t>(j));
-      float* at = scores + j * kPanel + v * TSR_VL;
-      store(at, select((key >= lo) & (key < hi), load(at), splat(-kInf)));
-    }
+    const auto hide = [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; j++) {
+        const vi key = splat_int(static_cast<int32_t>(j));
+        float* at = scores + j * kPanel + v * TSR_VL;
+        store(at, select((key >= lo) & (key < hi), load(at), splat(-kInf)));
+      }
+    };
+    hide(0, inner_begin);
+    hide(inner_end, count);
   }
 }
 
