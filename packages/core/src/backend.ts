@@ -72,6 +72,11 @@ export interface BackendBuffer {
   dispose(): void;
 }
 
+/** A point in the queue of a device. */
+export interface BackendMark {
+  dispose(): void;
+}
+
 /** A strided view of a buffer, or of host memory where `caps.hostMemory` holds. Strides in elements. */
 export interface TensorDesc {
   readonly data: BackendBuffer | ArrayBufferView;
@@ -205,6 +210,8 @@ export interface BackendContext {
   /** Ordered with the work before and after it. The source is taken before this returns. */
   write(buffer: BackendBuffer, byteOffset: number, source: Uint8Array): void;
   read(buffer: BackendBuffer, byteOffset: number, target: Uint8Array): Promise<void>;
+  /** Between parts of buffers that don't overlap, ordered with the work before and after it. Absent: by way of the host. */
+  copy?(from: BackendBuffer, fromOffset: number, to: BackendBuffer, toOffset: number, bytes: number): void;
 
   kernels(): readonly KernelInfo[];
   /** Agrees with what `attention` does, always. */
@@ -218,6 +225,11 @@ export interface BackendContext {
 
   /** Waits for all work and surfaces its faults. */
   synchronize(): Promise<void>;
+
+  /** A point behind the work enqueued so far. Absent where the device has no queue: there a call's promise tells its end. */
+  mark?(): BackendMark;
+  /** Milliseconds between two points by the device's own clock, once both are reached. */
+  elapsed?(start: BackendMark, stop: BackendMark): Promise<number>;
 
   /** Absent where the device has no graphs. */
   beginCapture?(): void;

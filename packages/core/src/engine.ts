@@ -18,6 +18,7 @@ import type { DType } from "./dtype.js";
 import { EngineCore } from "./engine-core.js";
 import type { Float16ArrayLike, HostData } from "./host-tensor.js";
 import type { KvCache } from "./kv-cache.js";
+import { type Mark, markCall } from "./mark.js";
 import { mergeCall } from "./merge-call.js";
 import type { Selection } from "./select-backend.js";
 import { createTensor, type Tensor, type TensorOptions } from "./tensor.js";
@@ -178,6 +179,15 @@ export class Engine {
    */
   capture(calls: () => unknown): Promise<Graph> {
     return captureCall(this.#core, calls);
+  }
+
+  /**
+   * A point behind the calls made so far, for timing by the device's own clock: `await stop.since(start)`.
+   *
+   * @throws TesseraError `unsupported` where the device has no queue: there an awaited call has ended
+   */
+  mark(): Mark {
+    return markCall(this.#core);
   }
 
   /** Waits for all work. A fault of work that was only enqueued surfaces here. */

@@ -24,6 +24,7 @@ export type {
   HostTensor,
 } from "./host-tensor.js";
 export type { AppendResult, KvCache } from "./kv-cache.js";
+export type { Mark } from "./mark.js";
 export { type NativeLibrary, nativeLibrary } from "./native/native-library.js";
 export { attention, openEngine } from "./open-engine.js";
 export { type LongRun, type OracleOptions, type OracleResult, oracle, oracleAsync } from "./oracle.js";

@@ -3,6 +3,7 @@ import type { TensorDesc } from "./backend.js";
 import { elementsOf, type HostArray, readElements } from "./codec.js";
 import { bytesOf, type DType, dtypes } from "./dtype.js";
 import { bytesOfView, type EngineCore } from "./engine-core.js";
+import { TesseraError } from "./error.js";
 import { describe, dtypeOf, type HostData } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
 import { boolBytes, hostView } from "./operands.js";
@@ -133,6 +134,36 @@ export class Tensor<D extends DType = DType> {
     if (view.byteLength !== this.bytes)
       throw invalid(`write of ${view.byteLength} bytes; allowed: ${this.bytes}, those of ${shapeText(this.shape)}`);
     if (view.byteLength > 0) this.owner.context.write(this.#storage.buffer, this.desc.byteOffset, bytesOfView(view));
+  }
+
+  /**
+   * Replaces the elements by those of another tensor of this engine, on the device. Ordered with the calls before and
+   * after it, like `write`.
+   *
+   * @param source as many elements, of this type; both contiguous, and no shared memory
+   * @throws TesseraError `invalid-argument`; `unsupported` if the back end can't copy
+   */
+  copyFrom(source: Tensor<D>): void {
+    this.#alive();
+    if (!(source instanceof Tensor) || source.owner !== this.owner) throw invalid("source is no tensor of this engine");
+    source.#alive();
+    for (const [name, { shape, strides }] of [
+      ["source", source],
+      ["this tensor", this],
+    ] as const) {
+      if (!isContiguous(shape, strides))
+        throw invalid(`${name} has strides ${shapeText(strides)}; allowed: contiguous`);
+    }
+    if (source.dtype !== this.dtype || source.bytes !== this.bytes)
+      throw invalid(
+        `source is ${source.dtype} ${shapeText(source.shape)}; allowed: ${this.size} elements of ${this.dtype}`,
+      );
+    const [from, to] = [source.desc.byteOffset, this.desc.byteOffset];
+    if (source.#storage === this.#storage && Math.abs(from - to) < this.bytes)
+      throw invalid("source shares memory with this tensor");
+    const { context, backend } = this.owner;
+    if (!context.copy) throw new TesseraError("unsupported", `${backend} can't copy between tensors; read and write`);
+    if (this.bytes > 0) context.copy(source.#storage.buffer, from, this.#storage.buffer, to, this.bytes);
   }
 
   /** Elements [begin, end) of one dimension; `end` defaults to its extent. */

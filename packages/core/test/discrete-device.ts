@@ -4,6 +4,7 @@ import type {
   Backend,
   BackendContext,
   BackendGraph,
+  BackendMark,
   DecodeDesc,
   DeviceInfo,
   KernelInfo,
@@ -37,6 +38,7 @@ export function discreteBackend(log: Log = { calls: [], attentions: [] }, name =
 class DiscreteContext implements BackendContext {
   #recording: (() => Promise<void>)[] | undefined;
   #faults: unknown[] = [];
+  #marks = 0;
 
   constructor(
     private readonly inner: BackendContext,
@@ -114,6 +116,13 @@ class DiscreteContext implements BackendContext {
       },
       dispose: () => this.log.calls.push("graph disposed"),
     };
+  }
+  /** A clock that ticks once a mark. */
+  mark() {
+    return { at: this.#marks++, dispose: () => this.log.calls.push("mark disposed") };
+  }
+  async elapsed(start: BackendMark, stop: BackendMark) {
+    return (stop as { at?: number }).at! - (start as { at?: number }).at!;
   }
   dispose() {
     this.log.calls.push("disposed");

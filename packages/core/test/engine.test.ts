@@ -334,6 +334,20 @@ describe("a device with memory of its own", () => {
   });
 });
 
+describe("marks", () => {
+  it("tell the device's time between calls", async () => {
+    using engine = await discrete();
+    const [start, stop] = [engine.mark(), engine.mark()];
+    expect(await stop.since(start)).toBe(1);
+    await expect(engine.capture(() => engine.mark())).rejects.toThrow(/inside a capture/);
+    using other = await discrete();
+    await expect(stop.since(other.mark())).rejects.toMatchObject({ code: "invalid-argument" });
+    start.dispose();
+    start.dispose();
+    await expect(stop.since(start)).rejects.toThrow(/disposed/);
+  });
+});
+
 describe("the verbs agree", () => {
   it("reference has no graphs, one kernel, and says so", async () => {
     using engine = await reference();
@@ -341,6 +355,7 @@ describe("the verbs agree", () => {
       code: "unsupported",
       message: expect.stringMatching(/has no graphs/),
     });
+    expect(() => engine.mark()).toThrowError(expect.objectContaining({ code: "unsupported" }));
     expect(engine.kernels().map(({ name }) => name)).toEqual(["reference"]);
     expect(engine.explain({ q, k, v, kernel: "reference" })).toMatchObject({
       kernel: "reference",

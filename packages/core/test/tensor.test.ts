@@ -28,6 +28,27 @@ describe("tensors", () => {
     expect(blocks.bytes).toBe(68);
   });
 
+  it("copy from one another, on the device", async () => {
+    const [target, source] = [
+      make(),
+      engine.tensor(
+        count.map((value) => value + 100),
+        { shape: [4, 6] },
+      ),
+    ];
+    target.slice(0, 1, 2).copyFrom(source.slice(0, 0, 2));
+    source.write(new Float32Array(24));
+    expect(await target.read()).toEqual(count.map((value) => (value < 12 ? value : value + 100 - 12)));
+    const refused: [() => void, RegExp][] = [
+      [() => target.copyFrom(source.transpose(0, 1)), /source has strides/],
+      [() => target.transpose(0, 1).copyFrom(source), /this tensor has strides/],
+      [() => target.copyFrom(source.slice(0, 0, 2)), /allowed: 24 elements of f32/],
+      [() => target.slice(0, 0, 1).copyFrom(target.slice(0, 0, 1)), /shares memory/],
+      [() => target.copyFrom(count as never), /no tensor of this engine/],
+    ];
+    for (const [call, message] of refused) expect(call).toThrowError(message);
+  });
+
   it("take data when they are made, not later", async () => {
     const data = Float32Array.of(1, 2);
     const t = engine.tensor(data, { shape: [2] });

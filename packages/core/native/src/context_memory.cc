@@ -97,6 +97,29 @@ Napi::Value ContextObject::fill(const Napi::CallbackInfo& info) {
   });
 }
 
+// copy(from, fromOffset, to, toOffset, bytes)
+Napi::Value ContextObject::copy(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    Session& session = this->session();
+    std::shared_ptr<Buffer> from = bufferOf(info[0]);
+    std::shared_ptr<Buffer> to = bufferOf(info[2]);
+    const uint64_t bytes = wholeNumber(numberOf(info[4]), "bytes");
+    const uint64_t fromOffset = place(*from, info[1], bytes);
+    const uint64_t toOffset = place(*to, info[3], bytes);
+    Device& device = session.device();
+    if (device.async() || session.capturing()) {
+      copyWithin(device, *from, fromOffset, *to, toOffset, bytes);
+      session.submitted();
+      if (session.capturing()) session.captured({from, to});
+    } else if (session.idle() && bytes <= kTinyCopy) {
+      copyWithin(device, *from, fromOffset, *to, toOffset, bytes);
+    } else {
+      session.enqueue(std::make_unique<CopyJob>(std::move(from), fromOffset, std::move(to), toOffset, bytes));
+    }
+    return info.Env().Undefined();
+  });
+}
+
 // read(buffer, byteOffset, target)
 Napi::Value ContextObject::read(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {

@@ -14,16 +14,30 @@ double numberOf(const Napi::Value& value) {
 
 Napi::Function ContextObject::define(Napi::Env env) {
   using C = ContextObject;
-  return DefineClass(
-      env, "Context",
-      {InstanceAccessor<&C::device>("device"), InstanceAccessor<&C::bytesInUse>("bytesInUse"),
-       InstanceMethod<&C::kernels>("kernels"), InstanceMethod<&C::synchronize>("synchronize"),
-       InstanceMethod<&C::cancel>("cancel"), InstanceMethod<&C::beginCapture>("beginCapture"),
-       InstanceMethod<&C::endCapture>("endCapture"), InstanceMethod<&C::dispose>("dispose"),
-       InstanceMethod<&C::alloc>("alloc"), InstanceMethod<&C::free>("free"), InstanceMethod<&C::write>("write"),
-       InstanceMethod<&C::fill>("fill"), InstanceMethod<&C::read>("read"), InstanceMethod<&C::supports>("supports"),
-       InstanceMethod<&C::explain>("explain"), InstanceMethod<&C::attention>("attention"),
-       InstanceMethod<&C::append>("append"), InstanceMethod<&C::decode>("decode"), InstanceMethod<&C::merge>("merge")});
+  return DefineClass(env, "Context",
+                     {InstanceAccessor<&C::device>("device"),
+                      InstanceAccessor<&C::bytesInUse>("bytesInUse"),
+                      InstanceMethod<&C::kernels>("kernels"),
+                      InstanceMethod<&C::synchronize>("synchronize"),
+                      InstanceMethod<&C::cancel>("cancel"),
+                      InstanceMethod<&C::beginCapture>("beginCapture"),
+                      InstanceMethod<&C::endCapture>("endCapture"),
+                      InstanceMethod<&C::mark>("mark"),
+                      InstanceMethod<&C::forget>("forget"),
+                      InstanceMethod<&C::elapsed>("elapsed"),
+                      InstanceMethod<&C::copy>("copy"),
+                      InstanceMethod<&C::dispose>("dispose"),
+                      InstanceMethod<&C::alloc>("alloc"),
+                      InstanceMethod<&C::free>("free"),
+                      InstanceMethod<&C::write>("write"),
+                      InstanceMethod<&C::fill>("fill"),
+                      InstanceMethod<&C::read>("read"),
+                      InstanceMethod<&C::supports>("supports"),
+                      InstanceMethod<&C::explain>("explain"),
+                      InstanceMethod<&C::attention>("attention"),
+                      InstanceMethod<&C::append>("append"),
+                      InstanceMethod<&C::decode>("decode"),
+                      InstanceMethod<&C::merge>("merge")});
 }
 
 ContextObject::ContextObject(const Napi::CallbackInfo& info)
@@ -52,6 +66,7 @@ void ContextObject::close() {
   }
   for (auto& entry : buffers_) session_->retire(std::move(entry.second));
   buffers_.clear();
+  marks_.clear();
   session_->close();
   disposed_ = session_;
   session_.reset();
@@ -128,6 +143,48 @@ Napi::Value ContextObject::endCapture(const Napi::CallbackInfo& info) {
     device_->check(status);
     GraphObject::Parts parts{session_, std::make_shared<Graph>(device_, graph, std::move(used))};
     return make(info.Env(), Instance::of(info.Env()).graph, parts);
+  });
+}
+
+// mark(): a point in the queue, for `elapsed`. @return its id
+Napi::Value ContextObject::mark(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    Session& session = this->session();
+    if (!session.device().async()) fail(TSR_UNSUPPORTED, "this device has no queue: its calls end when they return");
+    if (session.capturing()) fail(TSR_INVALID_ARGUMENT, "a mark can't be captured in a graph: end the capture first");
+    marks_.emplace(++lastMark_, std::make_shared<Mark>(session.deviceHandle()));
+    session.submitted();
+    return Napi::Number::New(info.Env(), static_cast<double>(lastMark_));
+  });
+}
+
+// forget(mark)
+Napi::Value ContextObject::forget(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    marks_.erase(wholeNumber(numberOf(info[0]), "mark"));
+    return info.Env().Undefined();
+  });
+}
+
+std::shared_ptr<Mark> ContextObject::markOf(const Napi::Value& id) {
+  auto found = marks_.find(wholeNumber(numberOf(id), "mark"));
+  if (found == marks_.end()) fail(TSR_INVALID_ARGUMENT, "the mark is disposed or of another context");
+  return found->second;
+}
+
+// elapsed(start, stop, target): target[0] = milliseconds, once both are reached
+Napi::Value ContextObject::elapsed(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    Session& session = this->session();
+    std::shared_ptr<Mark> start = markOf(info[0]);
+    std::shared_ptr<Mark> stop = markOf(info[1]);
+    if (!info[2].IsTypedArray() || info[2].As<Napi::TypedArray>().TypedArrayType() != napi_float64_array ||
+        info[2].As<Napi::TypedArray>().ElementLength() != 1) {
+      fail(TSR_INVALID_ARGUMENT, "target must be a Float64Array of one element");
+    }
+    double* target = info[2].As<Napi::Float64Array>().Data();
+    const uint64_t id = session.enqueue(std::make_unique<ElapsedJob>(std::move(start), std::move(stop), target));
+    return Napi::Number::New(info.Env(), static_cast<double>(id));
   });
 }
 

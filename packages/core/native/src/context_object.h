@@ -6,6 +6,7 @@
 #include <napi.h>
 
 #include <memory>
+#include <unordered_map>
 
 #include "calls.h"
 #include "reader.h"
@@ -30,12 +31,16 @@ class ContextObject : public Napi::ObjectWrap<ContextObject> {
   Napi::Value cancel(const Napi::CallbackInfo& info);
   Napi::Value beginCapture(const Napi::CallbackInfo& info);
   Napi::Value endCapture(const Napi::CallbackInfo& info);
+  Napi::Value mark(const Napi::CallbackInfo& info);
+  Napi::Value forget(const Napi::CallbackInfo& info);
+  Napi::Value elapsed(const Napi::CallbackInfo& info);
   Napi::Value dispose(const Napi::CallbackInfo& info);
   // context_memory.cc
   Napi::Value alloc(const Napi::CallbackInfo& info);
   Napi::Value free(const Napi::CallbackInfo& info);
   Napi::Value write(const Napi::CallbackInfo& info);
   Napi::Value fill(const Napi::CallbackInfo& info);
+  Napi::Value copy(const Napi::CallbackInfo& info);
   Napi::Value read(const Napi::CallbackInfo& info);
   // context_calls.cc
   Napi::Value supports(const Napi::CallbackInfo& info);
@@ -47,6 +52,7 @@ class ContextObject : public Napi::ObjectWrap<ContextObject> {
 
   Session& session();
   std::shared_ptr<Buffer> bufferOf(const Napi::Value& id);
+  std::shared_ptr<Mark> markOf(const Napi::Value& id);
   uint64_t place(const Buffer& buffer, const Napi::Value& offset, uint64_t bytes);
   std::unique_ptr<CallJob> read(const Napi::CallbackInfo& info, Call call, bool shapesOnly = false);
   Napi::Value submit(const Napi::CallbackInfo& info, Call call);
@@ -58,6 +64,8 @@ class ContextObject : public Napi::ObjectWrap<ContextObject> {
   std::shared_ptr<Device> device_;
   Buffers buffers_;
   uint64_t lastBuffer_ = 0;
+  std::unordered_map<uint64_t, std::shared_ptr<Mark>> marks_;
+  uint64_t lastMark_ = 0;
   int64_t external_ = 0;
 };
 

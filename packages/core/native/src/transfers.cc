@@ -21,6 +21,13 @@ void copyOut(Device& device, const Buffer& buffer, uint64_t offset, uint8_t* tar
       device.backend()->copy(device.context(), nullptr, target, place(buffer, offset), bytes, TSR_COPY_DEVICE_TO_HOST));
 }
 
+void copyWithin(Device& device, const Buffer& from, uint64_t fromOffset, const Buffer& to, uint64_t toOffset,
+                uint64_t bytes) {
+  if (bytes == 0) return;
+  device.check(device.backend()->copy(device.context(), nullptr, place(to, toOffset), place(from, fromOffset), bytes,
+                                      TSR_COPY_DEVICE_TO_DEVICE));
+}
+
 void fill(Device& device, const Buffer& buffer, uint64_t offset, uint8_t value, uint64_t bytes) {
   if (bytes == 0) return;
   device.check(device.backend()->fill(device.context(), nullptr, place(buffer, offset), value, bytes));
@@ -37,6 +44,29 @@ void WriteJob::run(Session& session) {
   } catch (const Failure& failure) {
     session.keepFault(failure);
   }
+}
+
+// Like a write: nobody waits for it, and its failure is told by the next read or synchronize.
+void CopyJob::run(Session& session) {
+  try {
+    copyWithin(session.device(), *from_, fromOffset_, *to_, toOffset_, bytes_);
+  } catch (const Failure& failure) {
+    session.keepFault(failure);
+  }
+}
+
+Mark::Mark(std::shared_ptr<Device> device) : device_(std::move(device)), event_(device_->takeEvent()) {
+  const tsr_status status = device_->backend()->event_record(device_->context(), event_, nullptr);
+  if (status == TSR_OK) return;
+  device_->giveEvent(event_);
+  device_->raise(status);
+}
+
+double Mark::milliseconds(const Mark& start, const Mark& stop) {
+  const Device& device = *start.device_;
+  double elapsed = 0;
+  device.check(device.backend()->event_elapsed(device.context(), start.event_, stop.event_, &elapsed));
+  return elapsed;
 }
 
 void FillJob::run(Session& session) {

@@ -36,6 +36,21 @@ class WriteJob : public Job {
   uint64_t bytes_;
 };
 
+class CopyJob : public Job {
+ public:
+  CopyJob(std::shared_ptr<Buffer> from, uint64_t fromOffset, std::shared_ptr<Buffer> to, uint64_t toOffset,
+          uint64_t bytes)
+      : from_(std::move(from)), fromOffset_(fromOffset), to_(std::move(to)), toOffset_(toOffset), bytes_(bytes) {}
+  void run(Session& session) override;
+
+ private:
+  std::shared_ptr<Buffer> from_;
+  uint64_t fromOffset_;
+  std::shared_ptr<Buffer> to_;
+  uint64_t toOffset_;
+  uint64_t bytes_;
+};
+
 class FillJob : public Job {
  public:
   FillJob(std::shared_ptr<Buffer> buffer, uint64_t offset, uint8_t value, uint64_t bytes)
@@ -63,6 +78,36 @@ class ReadJob : public Job {
   uint64_t bytes_;
 };
 
+/** A point in the queue of a device. */
+class Mark {
+ public:
+  /** Recorded behind the work submitted so far. */
+  explicit Mark(std::shared_ptr<Device> device);
+  ~Mark() { device_->giveEvent(event_); }
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+
+  /** Waits for both. */
+  static double milliseconds(const Mark& start, const Mark& stop);
+
+ private:
+  std::shared_ptr<Device> device_;
+  tsr_event* event_;
+};
+
+/** JavaScript keeps `target` until the job is settled. */
+class ElapsedJob : public Job {
+ public:
+  ElapsedJob(std::shared_ptr<Mark> start, std::shared_ptr<Mark> stop, double* target)
+      : start_(std::move(start)), stop_(std::move(stop)), target_(target) {}
+  void run(Session&) override { *target_ = Mark::milliseconds(*start_, *stop_); }
+
+ private:
+  std::shared_ptr<Mark> start_;
+  std::shared_ptr<Mark> stop_;
+  double* target_;
+};
+
 /** Of a device without queues: its turn comes when all before it is done. */
 class SynchronizeJob : public Job {
  public:
@@ -82,6 +127,9 @@ class LaunchJob : public Job {
 void copyIn(Device& device, const Buffer& buffer, uint64_t offset, const uint8_t* source, uint64_t bytes);
 /** target = buffer[offset, offset + bytes) */
 void copyOut(Device& device, const Buffer& buffer, uint64_t offset, uint8_t* target, uint64_t bytes);
+/** to[toOffset, toOffset + bytes) = from[fromOffset, ...) */
+void copyWithin(Device& device, const Buffer& from, uint64_t fromOffset, const Buffer& to, uint64_t toOffset,
+                uint64_t bytes);
 void fill(Device& device, const Buffer& buffer, uint64_t offset, uint8_t value, uint64_t bytes);
 
 }  // namespace tessera

@@ -39,6 +39,11 @@ export interface AddonContext {
   write(buffer: number, byteOffset: number, source: Uint8Array): void;
   fill(buffer: number, byteOffset: number, value: number, bytes: number): void;
   read(buffer: number, byteOffset: number, target: Uint8Array): CallId;
+  copy(from: number, fromOffset: number, to: number, toOffset: number, bytes: number): void;
+  mark(): number;
+  forget(mark: number): void;
+  /** Milliseconds go to target[0]. */
+  elapsed(start: number, stop: number, target: Float64Array): CallId;
   kernels(): RawKernel[];
   supports(slots: number, views: Views, kernel: string | undefined): [TesseraErrorCode, string] | undefined;
   explain(slots: number, views: Views, kernel: string | undefined): RawExplanation;

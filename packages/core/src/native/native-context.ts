@@ -5,6 +5,7 @@ import type {
   BackendBuffer,
   BackendContext,
   BackendGraph,
+  BackendMark,
   DecodeDesc,
   DeviceInfo,
   Explanation,
@@ -37,6 +38,8 @@ export class NativeContext implements BackendContext {
   readonly device: DeviceInfo;
   readonly beginCapture?: () => void;
   readonly endCapture?: () => BackendGraph;
+  readonly mark?: () => BackendMark;
+  readonly elapsed?: (start: BackendMark, stop: BackendMark) => Promise<number>;
   readonly #native: AddonContext;
   readonly #packer: Packer;
 
@@ -44,6 +47,10 @@ export class NativeContext implements BackendContext {
     this.#native = native;
     this.#packer = packerOf(addon);
     this.device = deviceInfo(native.device);
+    if (this.device.caps.async) {
+      this.mark = () => translated(() => new NativeMark(native));
+      this.elapsed = (start, stop) => elapsed(native, start, stop);
+    }
     if (this.device.caps.graphs) {
       this.beginCapture = () => translated(() => native.beginCapture());
       this.endCapture = () => translated(() => new NativeGraph(native.endCapture(), native));
@@ -74,6 +81,10 @@ export class NativeContext implements BackendContext {
     } catch (thrown) {
       return Promise.reject(toTesseraError(thrown));
     }
+  }
+
+  copy(from: BackendBuffer, fromOffset: number, to: BackendBuffer, toOffset: number, bytes: number): void {
+    translated(() => this.#native.copy(this.#id(from), fromOffset, this.#id(to), toOffset, bytes));
   }
 
   kernels(): readonly KernelInfo[] {
@@ -165,6 +176,35 @@ export class NativeContext implements BackendContext {
     if (buffer instanceof NativeBuffer && buffer.owner === this) return buffer.id;
     throw new TesseraError("invalid-argument", "buffer: expected a buffer of this context");
   }
+}
+
+class NativeMark implements BackendMark {
+  readonly id: number;
+
+  constructor(readonly native: AddonContext) {
+    this.id = native.mark();
+  }
+
+  dispose(): void {
+    try {
+      this.native.forget(this.id);
+    } catch {
+      // The context is disposed, and its marks with it.
+    }
+  }
+}
+
+async function elapsed(native: AddonContext, start: BackendMark, stop: BackendMark): Promise<number> {
+  const mine = (mark: BackendMark): mark is NativeMark => mark instanceof NativeMark && mark.native === native;
+  if (!mine(start) || !mine(stop))
+    throw new TesseraError("invalid-argument", "start and stop: expected marks of this context");
+  const target = new Float64Array(1);
+  await outcome(
+    translated(() => native.elapsed(start.id, stop.id, target)),
+    target,
+    native,
+  );
+  return target[0]!;
 }
 
 class NativeGraph implements BackendGraph {

@@ -111,6 +111,14 @@ class ReferenceContext implements BackendContext {
     });
   }
 
+  copy(from: BackendBuffer, fromOffset: number, to: BackendBuffer, toOffset: number, bytes: number): void {
+    this.#live();
+    const [source, target] = [(from as ReferenceBuffer).memory, (to as ReferenceBuffer).memory];
+    const act = () => target.set(source.subarray(fromOffset, fromOffset + bytes), toOffset);
+    if (this.#queue.idle) act();
+    else void this.#queue.run(once(act)).catch(() => {});
+  }
+
   kernels(): readonly KernelInfo[] {
     return [kernel];
   }

@@ -71,6 +71,74 @@ describe("a device with queues", () => {
   });
 });
 
+describe("marks", () => {
+  it("tell the time between two points of the queue", async () => {
+    const healthy = await mockBackend("-DMOCK_ASYNC", "-DMOCK_ANOTHER");
+    const timed = healthy.open({ device: 0 });
+    const at = tensor(timed.alloc(size), [1, 64, 2, 8]);
+    const sleeping = (ms: number) => ({ q: at, k: at, v: at, out: at, kernel: `sleep:${ms}` });
+    const started = performance.now();
+    const marks = [timed.mark!()];
+    for (const ms of [10, 40]) {
+      await timed.attention(sleeping(ms));
+      marks.push(timed.mark!());
+    }
+    expect(performance.now() - started).toBeLessThan(40); // nothing was waited for
+    const [first, second, both] = await Promise.all([
+      timed.elapsed!(marks[0]!, marks[1]!),
+      timed.elapsed!(marks[1]!, marks[2]!),
+      timed.elapsed!(marks[0]!, marks[2]!),
+    ]);
+    expect(first).toBeGreaterThanOrEqual(10);
+    expect(second).toBeGreaterThanOrEqual(40);
+    expect(both).toBeCloseTo(first + second, 3);
+
+    const { events } = counts(timed);
+    for (const mark of marks) mark.dispose();
+    marks[0]!.dispose();
+    timed.mark!().dispose();
+    expect(counts(timed).events).toBe(events); // events are used again
+    await expect(timed.elapsed!(marks[0]!, marks[1]!)).rejects.toMatchObject({ code: "invalid-argument" });
+    timed.beginCapture!();
+    expect(() => timed.mark!()).toThrowError(/capture/);
+    timed.endCapture!().dispose();
+    timed.dispose();
+    expect(() => timed.mark!()).toThrowError(expect.objectContaining({ code: "invalid-argument" }));
+    await expect.poll(() => counts(context).contexts).toBeLessThanOrEqual(2);
+  });
+  it("are of their context, and absent where there is no queue", async () => {
+    const other = backend.open({ device: 0 });
+    await expect(context.elapsed!(context.mark!(), other.mark!())).rejects.toMatchObject({ code: "invalid-argument" });
+    other.dispose();
+    const plain = (await mockBackend()).open({ device: 0 });
+    expect([plain.mark, plain.elapsed]).toEqual([undefined, undefined]);
+    plain.dispose();
+  });
+});
+
+describe("copies between buffers", () => {
+  const filled = (value: number) => new Uint8Array(new Float32Array(size / 4).fill(value).buffer);
+  for (const flags of [[], ["-DMOCK_ASYNC", "-DMOCK_ANOTHER"]]) {
+    it(`are ordered with the work around them ${flags.join(" ")}`, async () => {
+      const device = (await mockBackend(...flags)).open({ device: 0 });
+      const [a, b] = [device.alloc(size), device.alloc(size)];
+      const target = new Float32Array(size / 4);
+      device.write(a, 0, filled(7));
+      device.write(b, 0, filled(1));
+      const busy = device.attention(large("sleep:30"));
+      device.copy(a, 8, b, 16, size - 16);
+      device.write(a, 0, filled(9));
+      a.dispose();
+      await busy;
+      await device.read(b, 0, new Uint8Array(target.buffer));
+      expect([...target.subarray(0, 6)]).toEqual([1, 1, 1, 1, 7, 7]);
+      expect(target.at(-1)).toBe(7);
+      expect(() => device.copy(b, 4, b, 0, size)).toThrowError(/not inside the buffer/);
+      device.dispose();
+    });
+  }
+});
+
 describe("graphs", () => {
   it("replay what was recorded, and keep its buffers", async () => {
     const healthy = await mockBackend("-DMOCK_ASYNC", "-DMOCK_ANOTHER");

@@ -123,9 +123,10 @@ static tsr_status event_synchronize(tsr_context* c, tsr_event* event) {
   return faulty();
 }
 static tsr_status event_elapsed(tsr_context* c, tsr_event* start, tsr_event* stop, double* ms) {
-  (void)c, (void)start, (void)stop;
-  *ms = 0;
-  return TSR_OK;
+  tsr_status status = event_synchronize(c, start);
+  if (status == TSR_OK) status = event_synchronize(c, stop);
+  *ms = stop->reached_ms - start->reached_ms;
+  return status;
 }
 static tsr_status stream_wait(tsr_context* c, tsr_stream* stream, tsr_event* event) {
   (void)stream;

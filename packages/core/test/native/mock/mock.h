@@ -54,6 +54,7 @@ struct tsr_buffer {
 };
 struct tsr_event {
   atomic_int done;
+  double reached_ms;
 };
 struct tsr_graph {
   op* first;

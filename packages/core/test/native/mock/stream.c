@@ -19,6 +19,12 @@ void sleep_ms(long ms) {
   nanosleep(&time, NULL);
 }
 
+static double now_ms(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
+}
+
 static tsr_status execute(op* o) {
   switch (o->kind) {
     case OP_COPY:
@@ -28,6 +34,7 @@ static tsr_status execute(op* o) {
       memset(o->dst, o->value, o->bytes);
       return TSR_OK;
     case OP_EVENT:
+      ((tsr_event*)o->dst)->reached_ms = now_ms();
       atomic_store(&((tsr_event*)o->dst)->done, 1);
       return TSR_OK;
     case OP_ATTENTION:
