@@ -3,10 +3,11 @@
 //   O^T[dim][row] = V^T[dim][:] . P^T[:][row]    (broadcast a V element, multiply by a vector of rows)
 // need K and V just as they are stored, and the softmax runs down a column with no work across lanes.
 //
-// Work item: one KV head of one batch entry x a tile of queries, longest first. Its rows are cut into panels of kPanel
-// lanes (panel.inc.h). For each tile of keys, K and V become what the products read (product_*.inc.h; sized for the L2
-// cache); each panel then computes its scores (a kPanel x tile_k block that stays in L1), updates its running maximum and sum, and adds P.V.
-// A panel works only on keys that it can see, and masks by position only where some of its rows don't see all of them.
+// Work item: one KV head of one batch entry x a tile of queries, longest first. (Where one query's heads are more rows than an
+// item should have, items share them out.) Its rows are cut into panels of kPanel lanes (panel.inc.h). For each tile of keys, K
+// and V become what the products read (product_*.inc.h; sized for the L2 cache); each panel then computes its scores (a kPanel x
+// tile_k block that stays in L1), updates its running maximum and sum, and adds P.V. A panel works only on keys that it can see,
+// and masks by position only where some of its rows don't see all of them.
 
 /// Where a thread keeps its tiles, carved out of the caller's workspace.
 struct PrefillScratch {
@@ -26,6 +27,8 @@ constexpr int64_t kFewestRows = 96;
 
 struct PrefillTiling {
   int64_t queries;  ///< of a work item
+  int64_t members;  ///< query heads of the KV head that an item takes: all, unless one query has more rows than an item
+  int64_t parts;    ///< items that make all of them
   int64_t panels;
   int64_t tiles;  ///< query tiles of the longest sequence that shapes allow
   int64_t keys;   ///< of a tile: fewer than kTileKeys only where there are never more
@@ -35,11 +38,16 @@ TSR_SIMD PrefillTiling prefill_tiling(const Problem& p, int64_t max_queries) {
   int64_t rows = kTargetRows;
   const auto items = [&] { return p.batch * p.kv_heads * ((max_queries * p.group + rows - 1) / rows); };
   while (rows / 2 >= kFewestRows && items() < kEnoughItems) rows /= 2;
-  int64_t queries = rows / (p.group > 0 ? p.group : 1);
+  const int64_t members = p.group > kTargetRows ? kTargetRows : p.group > 0 ? p.group : 1;
+  int64_t queries = rows / members;
   if (queries < 1) queries = 1;
   if (queries > max_queries) queries = max_queries > 0 ? max_queries : 1;
   const int64_t keys = padded(p.max_keys > 0 ? p.max_keys : 1);
-  return {queries, (queries * p.group + kPanel - 1) / kPanel, (max_queries + queries - 1) / queries,
+  return {queries,
+          members,
+          (p.group + members - 1) / members,
+          (queries * members + kPanel - 1) / kPanel,
+          (max_queries + queries - 1) / queries,
           keys < kTileKeys ? keys : kTileKeys};
 }
 
@@ -61,23 +69,24 @@ inline int64_t prefill_scratch(const Problem& p, const PrefillTiling& tiling, st
 }
 
 /// Puts the item's queries into panels and resets the panels' state.
-inline void prefill_begin(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span queries, int64_t panels,
-                          PrefillScratch& scratch) {
-  const int64_t rows = queries.size() * p.group;
+inline void prefill_begin(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span members, Span queries,
+                          int64_t panels, PrefillScratch& scratch) {
+  const int64_t group = members.size();
+  const int64_t rows = queries.size() * group;
   for (int64_t n = 0; n < panels; n++) {
     Panel& panel = scratch.panels[n];
     const int64_t first = n * kPanel;
     panel.rows = static_cast<int>(rows - first < kPanel ? rows - first : kPanel);
-    panel.queries = {queries.begin + first / p.group, queries.begin + (first + panel.rows - 1) / p.group + 1};
+    panel.queries = {queries.begin + first / group, queries.begin + (first + panel.rows - 1) / group + 1};
     int64_t query = panel.queries.begin;
-    int64_t member = first % p.group;  // of the group
+    int64_t member = members.begin + first % group;
     for (int lane = 0; lane < kPanel; lane++) {
       panel.query[lane] = query;
       panel.head[lane] = kv_head * p.group + member;
       panel.position[lane] = static_cast<int32_t>(query + s.visibility.offset);
       panel.slope[lane] = p.alibi_slopes ? p.alibi_slopes[panel.head[lane]] : 0;
-      if (lane + 1 < panel.rows && ++member == p.group) {
-        member = 0;
+      if (lane + 1 < panel.rows && ++member == members.end) {
+        member = members.begin;
         query++;
       }
     }
@@ -144,19 +153,23 @@ inline void prefill_panel(const Problem& p, const Sequence& s, int64_t b, int64_
   }
 }
 
-inline void prefill_item(const Problem& p, int64_t b, int64_t kv_head, int64_t tile, const PrefillTiling& tiling,
-                         PrefillScratch& scratch) {
+inline void prefill_item(const Problem& p, int64_t b, int64_t kv_head, int64_t part, int64_t tile,
+                         const PrefillTiling& tiling, PrefillScratch& scratch) {
   const Sequence s = p.sequence(b);
   const int64_t begin = tile * tiling.queries;
   const auto cut = [&](int64_t rows) { return begin + tiling.queries < rows ? begin + tiling.queries : rows; };
   const Span queries{begin, cut(s.query_count)};
   const Span padding{begin > s.query_count ? begin : s.query_count, cut(rows_to_write(p, s))};
-  for (int64_t g = 0; g < p.group && !padding.empty(); g++) clear_rows(p, s, b, kv_head * p.group + g, padding);
+  const int64_t first = part * tiling.members;
+  const Span members{first, first + tiling.members < p.group ? first + tiling.members : p.group};
+  for (int64_t g = members.begin; g < members.end && !padding.empty(); g++) {
+    clear_rows(p, s, b, kv_head * p.group + g, padding);
+  }
   if (queries.empty()) return;
 
   [[maybe_unused]] const ProductScope scope{};
-  const int64_t panels = (queries.size() * p.group + kPanel - 1) / kPanel;
-  prefill_begin(p, s, b, kv_head, queries, panels, scratch);
+  const int64_t panels = (queries.size() * members.size() + kPanel - 1) / kPanel;
+  prefill_begin(p, s, b, kv_head, members, queries, panels, scratch);
   const Span visible = s.visibility.keys(queries);
   for (int64_t j = visible.begin; j < visible.end; j += tiling.keys) {
     if (cancelled(p)) return;
@@ -186,9 +199,9 @@ inline int64_t longest_sequence(const Problem& p) {
 
 Plan plan_prefill(const Problem& p, int threads) {
   const PrefillTiling tiling = prefill_tiling(p, p.max_queries);
-  const int64_t items = p.batch * p.kv_heads * tiling.tiles;
+  const int64_t items = p.batch * p.kv_heads * tiling.parts * tiling.tiles;
   Plan plan;
-  plan.tile_q = static_cast<int32_t>(tiling.queries * p.group);
+  plan.tile_q = static_cast<int32_t>(tiling.queries * tiling.members);
   plan.tile_k = static_cast<int32_t>(kTileKeys);
   plan.threads = threads_of(p, items, threads);
   plan.workspace_bytes =
@@ -201,15 +214,16 @@ tsr_status prefill(const Problem& p, const Plan&, std::byte* workspace, ThreadPo
   PrefillTiling tiling = prefill_tiling(p, p.max_queries);
   const int64_t per_thread = prefill_scratch(p, tiling, nullptr, nullptr);
   tiling.tiles = (longest_sequence(p) + tiling.queries - 1) / tiling.queries;
-  run_items(p, pool, p.batch * p.kv_heads * tiling.tiles, [&](int64_t item, int worker) {
+  run_items(p, pool, p.batch * p.kv_heads * tiling.parts * tiling.tiles, [&](int64_t item, int worker) {
     if (cancelled(p)) return;
     PrefillScratch scratch;
     prefill_scratch(p, tiling, workspace + worker * per_thread, &scratch);
     // Head by head, so that its keys and values stay in the cache; last tiles first: under causality they are the longest,
     // and the shortest of the last head are done when threads run out of work.
     const int64_t tile = tiling.tiles - 1 - item % tiling.tiles;
-    const int64_t head = item / tiling.tiles;
-    prefill_item(p, head / p.kv_heads, head % p.kv_heads, tile, tiling, scratch);
+    const int64_t part = item / tiling.tiles % tiling.parts;
+    const int64_t head = item / tiling.tiles / tiling.parts;
+    prefill_item(p, head / p.kv_heads, head % p.kv_heads, part, tile, tiling, scratch);
   });
   return cancelled(p) ? TSR_ABORTED : TSR_OK;
 }

@@ -69,6 +69,15 @@ export const shapes: Case[] = [
     causal: true,
     level: "full",
   }),
+  attention(
+    "heads/601-1",
+    "one query's heads are more rows than a kernel likes to have at once",
+    [2, 3, 21, 601, 1, 8],
+    {
+      causal: true,
+      level: "full",
+    },
+  ),
   ...lengths.flatMap((sq) =>
     lengths
       .filter((sk) => sq === sk || sq <= 5 || sk <= 3 || (sq + sk) % 3 === 0)
