@@ -21,7 +21,7 @@ import type { KvCache } from "./kv-cache.js";
 import { type Mark, markCall } from "./mark.js";
 import { mergeCall } from "./merge-call.js";
 import type { Selection } from "./select-backend.js";
-import { createTensor, type Tensor, type TensorOptions } from "./tensor.js";
+import { createTensor, emptyTensor, type Tensor, type TensorOptions } from "./tensor.js";
 import { type TunedVariant, tuneCall } from "./tune-call.js";
 
 /** A partial result over some of the keys. */
@@ -78,6 +78,16 @@ export class Engine {
   tensor(data: readonly boolean[], options: TensorOptions<"bool">): Tensor<"bool">;
   tensor(data: HostData | readonly boolean[], options: TensorOptions): Tensor {
     return createTensor(this.#core, data, options);
+  }
+
+  /**
+   * A tensor with whatever was in the device's memory, for results.
+   *
+   * @param options `shape` and `dtype`
+   * @throws TesseraError `invalid-argument`, `out-of-memory`
+   */
+  empty<D extends DType>(options: { readonly shape: readonly number[]; readonly dtype: D }): Tensor<D> {
+    return emptyTensor(this.#core, options);
   }
 
   /**

@@ -7,6 +7,7 @@ import { TesseraError } from "./error.js";
 import { describe, dtypeOf, type HostData } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
 import { boolBytes, hostView } from "./operands.js";
+import { checkNames } from "./option-names.js";
 import type { Storage } from "./storage.js";
 import {
   checkBlocks,
@@ -216,6 +217,8 @@ export class Tensor<D extends DType = DType> {
 
 Object.defineProperty(Tensor.prototype, tensorBrand, { value: true });
 
+const emptyNames = new Set(["shape", "dtype"]);
+
 function roundToBlocks(dtype: DType, count: number): number {
   const { block } = dtypes[dtype];
   return Math.ceil(count / block) * block;
@@ -273,6 +276,20 @@ export function createTensor(core: EngineCore, data: HostData | readonly boolean
   const storage = core.allocate(dtype, count);
   if (count > 0) core.context.write(storage.buffer, 0, bytesOfView(view).subarray(0, bytesOf(dtype, count)));
   return new Tensor(core, storage, dtype, 0, [...shape], [...strides]);
+}
+
+/** `engine.empty`. */
+export function emptyTensor<D extends DType>(
+  core: EngineCore,
+  options: { readonly shape: readonly number[]; readonly dtype: D },
+): Tensor<D> {
+  core.alive();
+  checkNames(options, emptyNames, "empty");
+  const { shape, dtype } = options;
+  if (!(dtype in dtypes)) throw invalid(`dtype is ${describe(dtype)}; allowed: ${Object.keys(dtypes).join(", ")}`);
+  checkShape(shape, "empty");
+  checkBlocks(shape, dtype, "empty");
+  return allocateTensor(core, dtype, [...shape]);
 }
 
 /** A new tensor with whatever was in memory. */

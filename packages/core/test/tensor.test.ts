@@ -28,6 +28,19 @@ describe("tensors", () => {
     expect(blocks.bytes).toBe(68);
   });
 
+  it("begin empty, if asked", async () => {
+    const t = engine.empty({ shape: [2, 32], dtype: "q8_0" });
+    expect([t.bytes, t.shape, t.dtype]).toEqual([68, [2, 32], "q8_0"]);
+    expect((await engine.empty({ shape: [0, 3], dtype: "f16" }).read()).length).toBe(0);
+    const refused: [object, RegExp][] = [
+      [{ shape: [1], dtype: "f64" }, /dtype is "f64"; allowed: f32/],
+      [{ shape: [-1], dtype: "f32" }, /shape/],
+      [{ shape: [33], dtype: "q8_0" }, /32/],
+      [{ shape: [1], type: "f32" }, /no option "type"/],
+    ];
+    for (const [options, message] of refused) expect(() => engine.empty(options as never)).toThrowError(message);
+  });
+
   it("copy from one another, on the device", async () => {
     const [target, source] = [
       make(),
