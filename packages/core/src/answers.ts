@@ -18,8 +18,18 @@ export function supportsCall(core: EngineCore, options: unknown): Support {
   }
 }
 
+/** The kernel that would run, those passed over, and who chose. */
+export interface Explained extends Explanation {
+  /** The choice was measured by `tune`, in this process or in one before. */
+  readonly tuned: boolean;
+}
+
 /** `engine.explain`. */
-export function explainCall(core: EngineCore, options: unknown): Explanation {
+export function explainCall(core: EngineCore, options: unknown): Explained {
   core.alive();
-  return core.context.explain(askable(core, checkAttention(options, core)));
+  const checked = checkAttention(options, core);
+  const { kernel, numSplits } = checked.desc;
+  const desc = askable(core, checked);
+  const tuned = kernel === undefined && numSplits === undefined && desc.kernel !== undefined;
+  return { ...core.context.explain(desc), tuned };
 }

@@ -22,12 +22,18 @@ export function checkKernelName(core: EngineCore, kernel: string | undefined): v
   );
 }
 
-/** The variant that `tune` found fastest, if nothing is forced. */
+/**
+ * The variant that `tune` found fastest, if nothing is forced and it can do this very call: a class of shapes may hold
+ * one that it can't, by its strides or sizes.
+ */
 export function applyTuning(core: EngineCore, checked: CheckedAttention): void {
   const { desc } = checked;
-  if (core.tuned.size === 0 || desc.kernel !== undefined || desc.numSplits !== undefined) return;
+  if (desc.kernel !== undefined || desc.numSplits !== undefined || core.tuned.size === 0) return;
   const best = core.tuned.get(shapeKey(checked));
   if (!best) return;
+  const out = shapeOnly(checked.outDType, checked.outShape);
+  const asked = { ...desc, ...best, out: checked.out ?? (checked.bhsd ? swapHeads(out) : out) };
+  if (!core.context.supports(core.hostMemory ? asked : withoutHostArrays(asked)).supported) return;
   desc.kernel = best.kernel;
   desc.numSplits = best.numSplits;
 }

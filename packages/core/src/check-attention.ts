@@ -108,7 +108,11 @@ function mustBe(desc: TensorDesc, name: string, dimension: number, value: number
  */
 export function checkAttention(options: unknown, owner: Owner, call = "attention"): CheckedAttention {
   checkNames(options, attentionNames, call);
-  const given = options as Options;
+  return checkedAttention(options as Options, owner);
+}
+
+/** The same for options whose names are known ones. */
+export function checkedAttention(given: Options, owner: Owner): CheckedAttention {
   checkCombinations(given);
   checkBoolean(given.returnLse, "returnLse");
   checkSignal(given.signal);

@@ -3,7 +3,7 @@
 import { rotatedQueries, stagedAppend } from "./append-parts.js";
 import { applyTuning, launch } from "./attention-call.js";
 import type { CheckedTokens } from "./check-append.js";
-import { type CheckedAttention, checkAttention, decodeAttentionNames } from "./check-attention.js";
+import { type CheckedAttention, checkedAttention, decodeAttentionNames } from "./check-attention.js";
 import type { EngineCore } from "./engine-core.js";
 import { describe } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
@@ -57,22 +57,40 @@ function newTokens(given: Options, cache: KvCache): CheckedTokens | undefined {
 
 /** The same options as a call of `attention`, with what the cache is now, or will be. */
 function checkOver(core: EngineCore, given: Options, view: CacheView): CheckedAttention {
-  const { cache: _, k: _k, v: _v, rope: _rope, newLens, ...rest } = given;
-  const { k, v, pageTable, placedLengths, ...lengthsAndScales } = view;
+  const { k, v, pageTable, placedLengths } = view;
   const bhsd = given.layout === "bhsd";
   const [kView, vView] = bhsd ? [k.transpose(1, 2), v.transpose(1, 2)] : [k, v];
   try {
-    const checked = checkAttention(
+    // Written out: an object of one shape, which a step of generation doesn't have to build name by name.
+    const checked = checkedAttention(
       {
-        ...rest,
-        ...lengthsAndScales,
+        q: given.q,
         k: kView,
         v: vView,
-        seqLensQ: given.seqLensQ ?? newLens,
+        scale: given.scale,
+        causal: given.causal,
+        align: given.align,
+        queryOffset: given.queryOffset,
+        window: given.window,
+        softcap: given.softcap,
+        alibiSlopes: given.alibiSlopes,
+        bias: given.bias,
+        mask: given.mask,
+        sinks: given.sinks,
+        kernel: given.kernel,
+        numSplits: given.numSplits,
+        returnLse: given.returnLse,
+        signal: given.signal,
+        layout: given.layout,
+        out: given.out,
+        cuSeqLensQ: given.cuSeqLensQ,
+        seqLensQ: given.seqLensQ ?? given.newLens,
+        seqLensK: view.seqLensK,
         pageTable: isTensor(pageTable) ? pageTable : pageTable && { data: pageTable.data, shape: pageTable.shape },
+        kScale: view.kScale,
+        vScale: view.vScale,
       },
       core,
-      "decode",
     );
     if (placedLengths) checked.desc.seqLensK = placedLengths;
     return checked;

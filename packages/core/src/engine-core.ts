@@ -3,6 +3,7 @@ import type { BackendContext, KernelInfo } from "./backend.js";
 import { bytesOf, type DType } from "./dtype.js";
 import { TesseraError } from "./error.js";
 import { Storage } from "./storage.js";
+import { type Tuned, TuneStore } from "./tune-store.js";
 
 // Tensors and caches hold their core, so this comes after the last of them. A backstop: dispose() is the plan.
 const forgotten = new FinalizationRegistry<BackendContext>((context) => context.dispose());
@@ -19,15 +20,17 @@ export class EngineCore {
   readonly backend: string;
   readonly context: BackendContext;
   readonly hostMemory: boolean;
-  /** Fastest variant of a problem's shape, as `tune` found it. */
-  readonly tuned = new Map<string, { readonly kernel: string; readonly numSplits: number }>();
+  /** What `tune` found on this device, now or in a process before. */
+  readonly store: TuneStore;
   /** During a capture: what each of its launches does to caches. */
   recorded: Map<GrowingCache, Int32Array> | undefined;
   #disposed = false;
   #empty: Storage | undefined;
   #kernels: readonly KernelInfo[] | undefined;
+  #tuned: Map<string, Tuned> | undefined;
 
-  constructor(backend: string, context: BackendContext) {
+  constructor(backend: string, context: BackendContext, store = new TuneStore(backend)) {
+    this.store = store;
     this.backend = backend;
     this.context = context;
     forgotten.register(this, context, this);
@@ -48,6 +51,15 @@ export class EngineCore {
   kernels(): readonly KernelInfo[] {
     this.#kernels ??= this.context.kernels();
     return this.#kernels;
+  }
+
+  /** Fastest variant of each class of shapes. Choices of kernels that this device doesn't have are forgotten. */
+  get tuned(): Map<string, Tuned> {
+    if (!this.#tuned) {
+      const usable = new Set(this.kernels().map(({ name, usable }) => (usable ? name : "")));
+      this.#tuned = new Map([...this.store.load()].filter(([, { kernel }]) => usable.has(kernel)));
+    }
+    return this.#tuned;
   }
 
   /** Memory for `count` elements; everything empty shares one buffer. */

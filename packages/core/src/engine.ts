@@ -1,5 +1,5 @@
 /** One device in use, and everything that can be done with it. */
-import { explainCall, supportsCall } from "./answers.js";
+import { type Explained, explainCall, supportsCall } from "./answers.js";
 import { attentionCall } from "./attention-call.js";
 import type {
   AttentionOptions,
@@ -9,7 +9,7 @@ import type {
   Layout,
   Operand,
 } from "./attention-options.js";
-import type { Backend, DeviceInfo, Explanation, KernelInfo, Support } from "./backend.js";
+import type { Backend, DeviceInfo, KernelInfo, Support } from "./backend.js";
 import type { DecodeOptions, KvCacheOptions } from "./cache-options.js";
 import { captureCall, type Graph } from "./capture-call.js";
 import { createCache } from "./create-cache.js";
@@ -23,6 +23,7 @@ import { mergeCall } from "./merge-call.js";
 import type { Selection } from "./select-backend.js";
 import { createTensor, emptyTensor, type Tensor, type TensorOptions } from "./tensor.js";
 import { type TunedVariant, tuneCall } from "./tune-call.js";
+import { deviceKey, TuneStore } from "./tune-store.js";
 
 /** A partial result over some of the keys. */
 export interface MergePart<T extends Operand> {
@@ -49,7 +50,8 @@ export class Engine {
   /** @internal Users call `openEngine`. */
   constructor(backend: Backend, device: number, selection: Selection, threads: number | undefined) {
     const context = backend.open({ device, threads });
-    this.#core = new EngineCore(backend.name, context);
+    const key = deviceKey(backend.name, backend.version, context.device, threads);
+    this.#core = new EngineCore(backend.name, context, new TuneStore(key));
     this.backend = backend.name;
     this.device = context.device;
     this.selection = selection;
@@ -151,11 +153,11 @@ export class Engine {
   }
 
   /**
-   * The kernel that `attention` would run, and why others would not.
+   * The kernel that `attention` would run, whether `tune` chose it, and why others would not.
    *
    * @throws TesseraError as `attention` would
    */
-  explain<K extends KvOperand, V extends KvOperand>(options: AttentionOptions<Operand, Operand, K, V>): Explanation {
+  explain<K extends KvOperand, V extends KvOperand>(options: AttentionOptions<Operand, Operand, K, V>): Explained {
     return explainCall(this.#core, options);
   }
 
@@ -171,8 +173,9 @@ export class Engine {
   }
 
   /**
-   * Times every variant, and numbers of splits, that can do this problem. Later calls of the same types, sizes and
-   * features use the fastest unless they force another.
+   * Times every variant, and numbers of splits, that can do this problem. Later calls of the same types, sizes (up to the
+   * next power of two) and features use the fastest unless they force another; so do later processes, by way of the
+   * user's cache directory (TESSERA_CACHE_DIR, else XDG_CACHE_HOME/tessera, else ~/.cache/tessera).
    *
    * @returns all of them, fastest first
    */
@@ -198,6 +201,13 @@ export class Engine {
    */
   mark(): Mark {
     return markCall(this.#core);
+  }
+
+  /** Forgets what was tuned on this device, here and in the user's cache directory. */
+  clearTuning(): void {
+    this.#core.alive();
+    this.#core.tuned.clear();
+    this.#core.store.clear();
   }
 
   /** Waits for all work. A fault of work that was only enqueued surfaces here. */

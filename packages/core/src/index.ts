@@ -3,6 +3,7 @@
  *
  * @packageDocumentation
  */
+export type { Explained } from "./answers.js";
 export type * from "./attention-options.js";
 export type { Backend, BackendContext, DeviceInfo, Explanation, KernelInfo, ProbeState, Support } from "./backend.js";
 export { type BackendName, backendNames, loadBackend } from "./backends.js";

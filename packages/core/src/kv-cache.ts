@@ -57,7 +57,8 @@ export interface CacheView {
 interface Uncertain {
   /** What is left of each sequence if it does. */
   readonly rest: Int32Array;
-  readonly settled: Promise<void>;
+  /** It and all before it are there; rejects if one of them fails. */
+  readonly certain: Promise<void>;
   lost?: { readonly reason: unknown };
 }
 
@@ -77,12 +78,15 @@ function lostError(reason: unknown): TesseraError {
   );
 }
 
-/** @throws TesseraError `device-error` if one of them fails */
-async function certain(appends: readonly Uncertain[]): Promise<void> {
-  for (const append of appends) {
-    await append.settled;
-    if (append.lost) throw lostError(append.lost.reason);
-  }
+/** When an append is certain: `before` is, and it has settled well. */
+function follow(before: Uncertain | undefined, settled: Promise<void>, own: () => Uncertain): Promise<void> {
+  const check = () => {
+    const { lost } = own();
+    if (lost) throw lostError(lost.reason);
+  };
+  const certain = before ? before.certain.then(() => settled).then(check) : settled.then(check);
+  certain.catch(() => {}); // whoever builds on it hears of it
+  return certain;
 }
 
 /** Two lists of lengths in one array, which travels once. */
@@ -280,8 +284,8 @@ export class KvCache implements GrowingCache {
 
   /** @internal Work that reads what the cache holds now: fails if an append that put some of it there does. */
   reading<T>(work: Promise<T>): Promise<T> {
-    const before = this.#uncertain.slice();
-    return before.length === 0 ? work : work.then((result) => certain(before).then(() => result));
+    const last = this.#uncertain.at(-1);
+    return last === undefined ? work : work.then((result) => last.certain.then(() => result));
   }
 
   /** @internal */
@@ -293,8 +297,8 @@ export class KvCache implements GrowingCache {
   view(): CacheView {
     this.#shape();
     this.#record();
-    const lengths = this.#state.lengths.slice();
-    return this.#viewOf(this.#state.bringResident() ? undefined : { lengths, table: this.#table() });
+    if (this.#state.bringResident()) return this.#viewOf(undefined);
+    return this.#viewOf({ lengths: this.#state.lengths.slice(), table: this.#table() });
   }
 
   /** @internal Takes pages and describes the append. `qOut`: where the rotated q goes, in the contract's order. */
@@ -392,8 +396,12 @@ export class KvCache implements GrowingCache {
         const settled = new Promise<void>((resolve) => {
           settle = resolve;
         });
-        entry = { rest: before.slice(), settled };
-        this.#uncertain.push(entry);
+        const uncertain: Uncertain = {
+          rest: before.slice(),
+          certain: follow(this.#uncertain.at(-1), settled, () => uncertain),
+        };
+        entry = uncertain;
+        this.#uncertain.push(uncertain);
         return reading;
       },
       succeeded: () => {
@@ -449,10 +457,10 @@ export class KvCache implements GrowingCache {
 
   async #forkNow(): Promise<KvCache> {
     const copied = this.#state.fork();
-    const before = this.#uncertain.slice();
+    const last = this.#uncertain.at(-1);
     const state = await copied;
     try {
-      await certain(before);
+      await last?.certain;
       this.owner.alive();
     } catch (error) {
       state.release();

@@ -53,13 +53,16 @@ export class Staging {
   /** Every host input of a descriptor. */
   inputs<T extends object>(desc: T): T {
     if (this.#core.hostMemory) return desc;
-    const staged = { ...desc } as Record<string, unknown>;
-    for (const name in staged) {
-      const value = staged[name];
-      if (typeof value === "object" && value !== null && "strides" in value)
-        staged[name] = this.input(value as TensorDesc);
+    let staged: Record<string, unknown> | undefined;
+    for (const name in desc) {
+      const value: unknown = desc[name];
+      if (typeof value !== "object" || value === null || !("strides" in value)) continue;
+      const there = this.input(value as TensorDesc);
+      if (there === value) continue;
+      staged ??= { ...desc } as Record<string, unknown>;
+      staged[name] = there;
     }
-    return staged as T;
+    return (staged ?? desc) as T;
   }
 
   /** A host result: written in place, or by `collect`. What it held comes along, for gaps between its rows. */

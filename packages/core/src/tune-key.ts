@@ -1,6 +1,11 @@
 import type { CheckedAttention } from "./check-attention.js";
 
-/** What a kernel's speed depends on: types, sizes and features, not contents. */
+/** Sizes between two powers of two are one class: what is fastest for one of them is for the others, or nearly. */
+function sizeClass(count: number): number {
+  return count <= 1 ? count : 2 ** Math.ceil(Math.log2(count));
+}
+
+/** What a kernel's speed depends on: types, sizes (by class) and features, not contents. */
 export function shapeKey({ desc, sizes, bhsd, outDType }: CheckedAttention): string {
   const { batch, heads, kvHeads, dim, valueDim, maxQueries, maxKeys, packedQ, looseKeys } = sizes;
   const features = (
@@ -13,13 +18,13 @@ export function shapeKey({ desc, sizes, bhsd, outDType }: CheckedAttention): str
     desc.k.dtype,
     desc.v.dtype,
     outDType,
-    batch,
+    sizeClass(batch),
     heads,
     kvHeads,
     dim,
     valueDim,
-    maxQueries,
-    maxKeys,
+    sizeClass(maxQueries),
+    sizeClass(maxKeys),
     packedQ,
     looseKeys,
     bhsd,
