@@ -14,6 +14,7 @@ struct AttentionArguments {
   Attention attention;
   Tiling tiling;
   float* partials = nullptr;
+  int32_t chiplets = 1;  ///< of a device whose blocks they take in turn
 };
 
 struct AppendArguments {

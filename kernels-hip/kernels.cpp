@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kPlainKeys = 32, kPlainThreads = 256;
 constexpr int kMatrixRows = 128, kMatrixThreads = 256;
+constexpr int kPipelineRows = 256, kPipelineKeyTile = 64, kPipelineThreads = 512;
 constexpr int kMergeThreads = 256, kMergeRows = 8, kAppendThreads = 128;
 /// Blocks that a compute unit runs at a time, by registers and LDS: what the choice of splits counts with.
 constexpr int kBlocksPerUnit = 2;
@@ -76,15 +77,17 @@ struct Architecture {
   int32_t wave;
   bool matrix_f16, matrix_bf16, matrix_options;
   int32_t matrix_max_dim;
+  bool pipeline;
+  int32_t chiplet_units;  ///< compute units of a chiplet, by AMD's data sheets; 0: there is one
 };
 // As kernels.hip has it.
 constexpr Architecture kArchitectures[] = {
-    {"gfx90a", 64, false, true, true, 256},  {"gfx942", 64, true, true, true, 256},
-    {"gfx950", 64, true, true, true, 256},   {"gfx1030", 32, false, false, false, 0},
-    {"gfx1100", 32, true, true, false, 128}, {"gfx1101", 32, true, true, false, 128},
-    {"gfx1102", 32, true, true, false, 128}, {"gfx1150", 32, true, true, false, 128},
-    {"gfx1151", 32, true, true, false, 128}, {"gfx1200", 32, true, true, true, 128},
-    {"gfx1201", 32, true, true, true, 128},
+    {"gfx90a", 64, false, true, true, 256, true, 0},   {"gfx942", 64, true, true, true, 256, true, 38},
+    {"gfx950", 64, true, true, true, 256, true, 32},   {"gfx1030", 32, false, false, false, 0, false, 0},
+    {"gfx1100", 32, true, true, false, 128, false, 0}, {"gfx1101", 32, true, true, false, 128, false, 0},
+    {"gfx1102", 32, true, true, false, 128, false, 0}, {"gfx1150", 32, true, true, false, 128, false, 0},
+    {"gfx1151", 32, true, true, false, 128, false, 0}, {"gfx1200", 32, true, true, true, 128, false, 0},
+    {"gfx1201", 32, true, true, true, 128, false, 0},
 };
 
 }  // namespace
@@ -97,6 +100,10 @@ bool set_architecture(const char* name, Limits* limits) {
     limits->matrix_bf16 = a.matrix_bf16;
     limits->matrix_options = a.matrix_options;
     limits->matrix_max_dim = a.matrix_max_dim;
+    limits->pipeline = a.pipeline;
+    limits->chiplets = a.chiplet_units > 0 && limits->compute_units > 0 && limits->compute_units % a.chiplet_units == 0
+                           ? limits->compute_units / a.chiplet_units
+                           : 1;
     return true;
   }
   return false;
@@ -163,6 +170,34 @@ void launch_matrix(const Attention& a, const Plan& plan, void*, Launches* launch
                                                                                             : dim == 128 ? 1
                                                                                                          : 2];
   add(launches, name, blocks, kMatrixThreads, sizeof arguments);
+  if (!launches->failed) launches->of[0].arguments.attention = arguments;
+}
+
+Plan plan_pipeline(const Attention& a, const Limits& limits) {
+  Plan plan;
+  const bool typed = a.q.type == Type::kF16 ? limits.matrix_f16 : limits.matrix_bf16;
+  const int lds_bytes = 4 * kPipelineKeyTile * a.dim * 2;
+  if (!limits.pipeline || !typed || (limits.lds_bytes > 0 && lds_bytes > limits.lds_bytes)) return plan;
+  plan.tile_q = kPipelineRows;
+  plan.tile_k = kPipelineKeyTile;
+  plan.stages = 2;
+  plan.threads = kPipelineThreads;
+  plan.lds_bytes = lds_bytes;
+  plan.chiplets = limits.chiplets;
+  return plan;
+}
+
+void launch_pipeline(const Attention& a, const Plan& plan, void*, Launches* launches) {
+  static constexpr const char* kNames[2][2] = {{"attention_pipeline_f16_64", "attention_pipeline_f16_128"},
+                                               {"attention_pipeline_bf16_64", "attention_pipeline_bf16_128"}};
+  AttentionArguments arguments;
+  arguments.attention = a;
+  arguments.chiplets = plan.chiplets;
+  arguments.tiling.rows = kPipelineRows;
+  arguments.tiling.tiles = static_cast<int32_t>((a.max_queries + kPipelineRows - 1) / kPipelineRows);
+  const int64_t blocks = static_cast<int64_t>(a.batch) * a.heads * arguments.tiling.tiles;
+  add(launches, kNames[a.q.type == Type::kBF16 ? 1 : 0][a.dim > 64 ? 1 : 0], blocks, kPipelineThreads,
+      sizeof arguments);
   if (!launches->failed) launches->of[0].arguments.attention = arguments;
 }
 

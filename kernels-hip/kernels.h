@@ -18,9 +18,12 @@ struct Limits {
   bool matrix_bf16 = false;     ///< and for bf16
   bool matrix_options = false;  ///< and with soft cap, ALiBi, bias, mask
   int32_t matrix_max_dim = 0;   ///< their largest head dim
+  bool pipeline = false;        ///< those of matrix/pipeline.h, for the types above
+  int32_t chiplets = 1;         ///< with an L2 each, among which blocks are dealt out in turn
 };
 
-/// Fills in what a code object has, by the base name of its architecture ("gfx942"). False for one that isn't built.
+/// Fills in what a code object has, by the base name of its architecture ("gfx942"); chiplets by compute_units, which is set
+/// before. False for one that isn't built.
 bool set_architecture(const char* name, Limits* limits);
 
 struct Plan {
@@ -30,6 +33,7 @@ struct Plan {
   int32_t splits = 1;
   int32_t threads = 0;  ///< 0: this device can't
   int32_t lds_bytes = 0;
+  int32_t chiplets = 1;
   uint64_t workspace_bytes = 0;
 };
 
@@ -61,6 +65,13 @@ void launch_plain(const Attention& a, const Plan& plan, void* workspace, Launche
 /// cap, ALiBi, bias and mask where Limits says so.
 Plan plan_matrix(const Attention& a, const Limits& limits);
 void launch_matrix(const Attention& a, const Plan& plan, void* workspace, Launches* launches);
+
+/// matrix/pipeline.h: CDNA; q, k, v of one 16-bit type that Limits has, 16-byte aligned, head dim 64 or 128 for both, no paged
+/// keys and no option that changes a score; rows of k and v at most 2^24 bytes apart, fewer than 2^30 keys.
+Plan plan_pipeline(const Attention& a, const Limits& limits);
+void launch_pipeline(const Attention& a, const Plan& plan, void* workspace, Launches* launches);
+constexpr int64_t kPipelineRowBytes = INT64_C(1) << 24;
+constexpr int64_t kPipelineKeys = INT64_C(1) << 30;
 
 void launch_append(const Append& append, Launches* launches);
 void launch_merge(const Merge& merge, Launches* launches);

@@ -3,6 +3,7 @@
 #include "common/merge.h"
 #include "kernel_arguments.h"
 #include "matrix/attention.h"
+#include "matrix/pipeline.h"
 #include "plain/attention.h"
 
 using namespace tsr::hip;
@@ -43,6 +44,20 @@ TSR_MATRIX_KERNEL(bf16_256_options, Brain, 256, true)
 TSR_MATRIX_KERNEL(f16_256, Half, 256, false)
 TSR_MATRIX_KERNEL(f16_256_options, Half, 256, true)
 #endif
+#endif
+#endif
+
+#if defined(TSR_CDNA)
+#define TSR_PIPELINE(name, T, dim)                                             \
+  TSR_KERNEL_OF(512, 2) void attention_pipeline_##name(AttentionArguments p) { \
+    TSR_LDS(lds, (pipeline::lds_bytes<dim>()));                                \
+    pipeline::attention<wide::T, dim>(p.attention, p.tiling, p.chiplets, lds); \
+  }
+TSR_PIPELINE(bf16_64, Brain, 64)
+TSR_PIPELINE(bf16_128, Brain, 128)
+#if !defined(__gfx90a__)
+TSR_PIPELINE(f16_64, Half, 64)
+TSR_PIPELINE(f16_128, Half, 128)
 #endif
 #endif
 

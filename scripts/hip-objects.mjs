@@ -6,6 +6,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { add, line, none, sentence } from "./lib/counts.mjs";
+import { costOn, mainLoop, matrixCount, parseCode, spent } from "./lib/hip-code.mjs";
 import { fail, root, which } from "./lib/sh.mjs";
 
 const folder = join(root, "build/hip/backends/hip/code-objects");
@@ -45,59 +46,32 @@ function kernelsOf(file) {
   return kernels;
 }
 
-/** Instructions of each function: address, text. */
-function codeOf(file) {
-  const functions = new Map();
-  let current;
-  for (const text of read(objdump, ["-d", "--no-show-raw-insn", file]).split("\n")) {
-    const head = /^[0-9a-f]+ <(\w+)>:/.exec(text);
-    if (head) {
-      current = [];
-      functions.set(head[1], current);
-    }
-    const instruction = /^\t(.*?)\s*\/\/ ([0-9A-F]+):?(.*)$/.exec(text);
-    if (instruction && current)
-      current.push({ text: instruction[1], address: Number.parseInt(instruction[2], 16), more: instruction[3] });
-  }
-  return functions;
-}
-
-const isMatrix = ({ text }) => /^v_(mfma|wmma)/.test(text);
-
-/** The innermost loop around all matrix instructions: the shortest backward branch across them. */
-function mainLoop(code) {
-  const matrix = code.flatMap((instruction, i) => (isMatrix(instruction) ? [i] : []));
-  if (matrix.length === 0) return undefined;
-  const start = code[0].address;
-  let best;
-  code.forEach((instruction, i) => {
-    if (!/^s_c?branch/.test(instruction.text)) return;
-    const offset = /\+0x([0-9a-f]+)>/.exec(instruction.more)?.[1];
-    if (!offset) return;
-    const target = code.findIndex(({ address }) => address === start + Number.parseInt(offset, 16));
-    if (target < 0 || target >= i || target > matrix[0] || i < matrix.at(-1)) return;
-    if (!best || i - target < best.length) best = code.slice(target, i + 1);
-  });
-  return best;
-}
-
 /**
- * Cycles in which a wavefront keeps its SIMD busy, by kind. CDNA: a wave64 instruction of the ordinary unit takes 4 cycles,
- * transcendental ones 16, 16x16x16 MFMA 16 (1,307 TFLOP/s of fp16 in 304 units at 2.1 GHz); RDNA: 1, 4 and 16 (WMMA). All
- * blocks of the loop count once, those of masked tiles too, so that the share of matrix instructions is a lower bound.
+ * What the kernels' headers claim: wavefronts of a block, and how many blocks a compute unit is to hold at a time, of registers
+ * (512 for each lane of a SIMD on CDNA; 1,536 on gfx110x and gfx1151, 1,024 on the other RDNA, in wavefronts of 32) and of LDS
+ * (64 KB; 160 KB on gfx950; 64 KB for each of the two compute units of an RDNA workgroup processor).
  */
-function cycles(loop, cdna) {
-  const sum = { matrix: 0, ordinary: 0, transcendental: 0, lds: 0, memory: 0, scalar: 0 };
-  for (const { text } of loop) {
-    if (isMatrix({ text })) sum.matrix += 16;
-    else if (/^v_(exp|log|rcp|rsq|sqrt|sin|cos)/.test(text)) sum.transcendental += cdna ? 16 : 4;
-    else if (/^v_/.test(text)) sum.ordinary += cdna ? 4 : 1;
-    else if (/^ds_/.test(text)) sum.lds += cdna ? 4 : 1;
-    else if (/^(global|buffer|flat)_/.test(text)) sum.memory += cdna ? 4 : 1;
-    else sum.scalar += cdna ? 4 : 1;
-  }
-  return sum;
+function claimOf(name) {
+  if (name.startsWith("attention_pipeline")) return { threads: 512, blocks: 1 };
+  return { threads: /^append|^advance/.test(name) ? 128 : 256, blocks: 1 };
 }
+function fits(architecture, kernel) {
+  const { threads, blocks } = claimOf(kernel.name);
+  const cdna = architecture.startsWith("gfx9");
+  const simds = cdna ? 4 : 2;
+  const registers = cdna ? 512 : /^gfx110|^gfx1151/.test(architecture) ? 1536 : 1024;
+  const waves = Math.ceil((threads / (cdna ? 64 : 32) / simds) * blocks);
+  const lds = architecture === "gfx950" ? 163840 : 65536;
+  return { registers: Math.floor(registers / waves), lds: Math.floor(lds / blocks), blocks };
+}
+
+/** Of all cycles of the loop, if nothing overlapped. */
+const shareOf = ({ ldsBytes, ...cycles }) => cycles.matrix / Object.values(cycles).reduce((a, b) => a + b);
+const percent = (x) => `${(100 * x).toFixed(1)} %`;
+const leastShare = {
+  "gfx942 attention_pipeline_f16_128": 0.6,
+  "gfx942 attention_pipeline_bf16_128": 0.6,
+};
 
 const rows = [];
 const check = (good, text) => {
@@ -108,38 +82,55 @@ for (const architecture of readdirSync(folder).sort()) {
   const file = join(folder, architecture, "kernels.hip.co");
   if (!existsSync(file)) continue;
   const kernels = kernelsOf(file);
-  const code = codeOf(file);
+  const code = parseCode(read(objdump, ["-d", "--no-show-raw-insn", file]));
   if (!check(kernels.length > 0, `${architecture}: no kernels in the metadata`)) add(counts, { failed: 1 });
   for (const kernel of kernels) {
     const where = `${architecture} ${kernel.name}`;
     const instructions = code.get(kernel.name) ?? [];
-    const matrix = instructions.filter(isMatrix).length;
-    const wants = kernel.name.startsWith("attention_matrix");
+    const matrix = matrixCount(instructions);
+    const loop = mainLoop(instructions, costOn(architecture));
+    const wants = /^attention_(matrix|pipeline|decode)/.test(kernel.name);
+    const room = fits(architecture, kernel);
+    const share = loop ? shareOf(spent(loop, architecture)) : 0;
+    const least = leastShare[`${architecture} ${kernel.name}`] ?? 0;
     const good = [
       check(kernel.vgprSpills === 0, `${where}: ${kernel.vgprSpills} vector registers spilled, must be 0`),
       check(kernel.scratch === 0, `${where}: ${kernel.scratch} bytes of scratch memory, must be 0`),
       check(kernel.lds <= 65536, `${where}: ${kernel.lds} bytes of LDS, must be at most 65,536`),
       check(instructions.length > 0, `${where}: no code found`),
-      check(!wants || matrix > 0, `${where}: no matrix instruction`),
+      check(!wants || loop !== undefined, `${where}: no matrix instruction in a loop`),
+      check(
+        share >= least,
+        `${where}: ${percent(share)} of the loop's cycles are matrix instructions', must be ${percent(least)}`,
+      ),
+      check(
+        kernel.vgprs <= room.registers && kernel.lds <= room.lds,
+        `${where}: ${kernel.vgprs} registers and ${kernel.lds} bytes of LDS, for ${room.blocks} blocks at a time must be at most ${room.registers} and ${room.lds}`,
+      ),
     ].every(Boolean);
     add(counts, good ? { passed: 1 } : { failed: 1 });
-    rows.push({ architecture, ...kernel, matrix, instructions });
+    rows.push({ architecture, ...kernel, matrix, loop });
   }
 }
 
 if (process.argv.includes("--table")) {
   console.log(
-    "| architecture | kernel | VGPR | LDS | matrix instructions in the loop | of the loop's cycles | ordinary | LDS |",
+    "| architecture | kernel | VGPR | LDS | matrix instructions | cycles: matrix | vector | transcendental | other | matrix share | LDS bytes per matrix instruction | bound |",
   );
-  console.log("|---|---|---|---|---|---|---|---|");
-  for (const row of rows.filter(({ matrix }) => matrix > 0)) {
-    const loop = mainLoop(row.instructions);
+  console.log("|---|---|---|---|---|---|---|---|---|---|---|---|");
+  for (const { architecture, name, vgprs, lds, loop } of rows) {
     if (!loop) continue;
-    const spent = cycles(loop, row.architecture.startsWith("gfx9"));
-    const all = Object.values(spent).reduce((a, b) => a + b);
-    const percent = (x) => `${Math.round((100 * x) / all)} %`;
+    const sum = spent(loop, architecture);
+    const other = sum.lds + sum.memory + sum.scalar;
+    const vector = sum.vector + sum.transcendental;
+    const share = percent(shareOf(sum));
+    // 128 bytes of LDS a cycle, shared by the SIMDs of a compute unit.
+    const ldsCycles = (sum.ldsBytes * (architecture.startsWith("gfx9") ? 4 : 2)) / 128;
+    const bound = Object.entries({ matrix: sum.matrix, vector, LDS: ldsCycles }).sort(([, a], [, b]) => b - a)[0][0];
+    const count = matrixCount(loop);
+    const short = name.replace("attention_", "");
     console.log(
-      `| ${row.architecture} | ${row.name.replace("attention_matrix_", "")} | ${row.vgprs} | ${row.lds} | ${loop.filter(isMatrix).length} | ${percent(spent.matrix)} | ${percent(spent.ordinary + spent.transcendental)} | ${percent(spent.lds)} |`,
+      `| ${architecture} | ${short} | ${vgprs} | ${lds} | ${count} | ${sum.matrix} | ${sum.vector} | ${sum.transcendental} | ${other} | ${share} | ${Math.round(sum.ldsBytes / count)} | ${bound} |`,
     );
   }
 }

@@ -6,6 +6,10 @@
 
 #if !defined(TSR_EMULATED)
 #define TSR_KERNEL(threads) extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads, threads)))
+/// And with `waves` wavefronts on a SIMD, neither fewer nor more: as many registers as they leave.
+#define TSR_KERNEL_OF(threads, waves) \
+  extern "C" __global__               \
+      __attribute__((amdgpu_flat_work_group_size(threads, threads), amdgpu_waves_per_eu(waves, waves)))
 /// LDS of a block, of a constant number of bytes. All accesses go through lds_load and lds_store.
 #define TSR_LDS(name, bytes) __attribute__((shared, aligned(16))) static char name[bytes]
 #define TSR_LDS_READ(address, bytes)
@@ -47,9 +51,27 @@ typedef _Float16 half16v __attribute__((ext_vector_type(16)));
 typedef int16_t short4v __attribute__((ext_vector_type(4)));
 typedef int16_t short8v __attribute__((ext_vector_type(8)));
 typedef int16_t short16v __attribute__((ext_vector_type(16)));
+typedef __bf16 brain2v __attribute__((ext_vector_type(2)));
+typedef __bf16 brain8v __attribute__((ext_vector_type(8)));
 
 TSR_DEVICE int thread_index() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
 TSR_DEVICE uint32_t block_index() { return __builtin_amdgcn_workgroup_id_x(); }
+
+/// Global memory at an address of the whole wavefront, in scalar registers, plus a lane's offset.
+template <class V>
+TSR_DEVICE V global_load(const char* base, uint32_t offset) {
+#if defined(TSR_EMULATED)
+  return *reinterpret_cast<const V*>(base + offset);
+#else
+  auto address = reinterpret_cast<uint64_t>(base);
+  // Else the compiler adds the two up front, in vector registers.
+  asm("" : "+s"(address));
+  asm("" : "+v"(offset));
+  typedef __attribute__((address_space(1))) const char* Global;
+  typedef __attribute__((address_space(1))) const V* GlobalV;
+  return *reinterpret_cast<GlobalV>(reinterpret_cast<Global>(address) + offset);
+#endif
+}
 
 /// All threads of the block; what they wrote to LDS before is seen behind.
 TSR_DEVICE void block_barrier() {
@@ -69,6 +91,9 @@ TSR_DEVICE void lds_store(char* at, V value) {
   *reinterpret_cast<V*>(at) = value;
 }
 
+/// Where in LDS: its 32 bits.
+TSR_DEVICE uint32_t lds_address(const char* at) { return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at)); }
+
 template <class To, class From>
 TSR_DEVICE To bits_of(From from) {
   return __builtin_bit_cast(To, from);
@@ -85,6 +110,8 @@ TSR_DEVICE float from_lane(float x, int lane) {
 }
 TSR_DEVICE int from_lane(int x, int lane) { return __builtin_amdgcn_ds_bpermute(lane << 2, x); }
 TSR_DEVICE int lane_index() { return thread_index() & (kWave - 1); }
+/// The wavefront's number in its block, known to be the same for all of its lanes.
+TSR_DEVICE int wave_index() { return __builtin_amdgcn_readfirstlane(thread_index() / kWave); }
 
 TSR_DEVICE float negative_infinity() { return -__builtin_inff(); }
 TSR_DEVICE float larger(float x, float y) { return __builtin_fmaxf(x, y); }  // the other, if one is NaN

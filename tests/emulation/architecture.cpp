@@ -47,6 +47,14 @@ const tsr::emulation::Kernel kKernels[] = {
 #endif
 #endif
 #endif
+#if defined(TSR_CDNA)
+    TSR_ENTRY(attention_pipeline_bf16_64, AttentionArguments),
+    TSR_ENTRY(attention_pipeline_bf16_128, AttentionArguments),
+#if !defined(__gfx90a__)
+    TSR_ENTRY(attention_pipeline_f16_64, AttentionArguments),
+    TSR_ENTRY(attention_pipeline_f16_128, AttentionArguments),
+#endif
+#endif
     TSR_ENTRY(merge_splits, AttentionArguments),
     TSR_ENTRY(append, AppendArguments),
     TSR_ENTRY(advance, AppendArguments),

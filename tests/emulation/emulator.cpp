@@ -57,6 +57,12 @@ struct Fiber {
   const char* operation = "";
   uint64_t released = 0;  // counts the meetings that this fiber has left
   size_t lds_used = 0;
+  struct Copy {
+    const void* from;
+    char* to;
+    size_t bytes;
+  };
+  std::vector<Copy> copies;  // on their way into LDS
 };
 
 struct Wave {
@@ -136,6 +142,7 @@ void prepare(Fiber* f, int index) {
   f->done = false;
   f->waits = Waits::kNot;
   f->lds_used = 0;
+  f->copies.clear();
   void** top = reinterpret_cast<void**>(f->stack + kStackBytes - 64);
   *--top = nullptr;  // alignment, as after a call
   *--top = reinterpret_cast<void*>(&fiber_main);
@@ -385,6 +392,22 @@ void lds_write(const void* at, size_t bytes) {
     s.reader = -1;
     s.readers = false;
   }
+}
+
+// A copy is a write from here until it lands: both ends are held against what others do.
+void copy_to_lds(const void* from, char* to, size_t bytes) {
+  Fiber& f = *machine.current;
+  char* const at = to + static_cast<size_t>(lane_of(f)) * bytes;
+  lds_write(at, bytes);
+  f.copies.push_back({from, at, bytes});
+}
+void land_copies() {
+  Fiber& f = *machine.current;
+  for (const Fiber::Copy& copy : f.copies) {
+    lds_write(copy.to, copy.bytes);
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+  f.copies.clear();
 }
 
 int permute(int value, int lane) {

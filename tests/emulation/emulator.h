@@ -30,6 +30,10 @@ void wave_barrier();
 char* lds(size_t bytes);
 void lds_read(const void* at, size_t bytes);
 void lds_write(const void* at, size_t bytes);
+/// Sets out to copy from global memory to `to` + lane * bytes in LDS. It lands with land_copies: until then the old words are there,
+/// and nobody may touch them.
+void copy_to_lds(const void* from, char* to, size_t bytes);
+void land_copies();
 /// The value of another lane: among the 32 lanes of a half if all of them ask within it, else among the whole wavefront.
 int permute(int value, int lane);
 /// Lanes meet, `compute(in, out)` gets all lanes' inputs and fills all outputs (arrays of kLanes slots of kSlot bytes).

@@ -8,7 +8,7 @@ import { buildHip, buildTarget, findHipCompiler, noHipCompiler } from "../../scr
 import { fail, root } from "../../scripts/lib/sh.mjs";
 import { buildKernels, conform, emulated } from "./run.mjs";
 
-/** `find` is in the file exactly once. `cases`: where to look; kernels of that name are looked at alone. */
+/** `find` is in the file exactly once. `kernel`: the row that is looked at alone. `full`: quick cases don't have what it takes. */
 const mutations = [
   {
     name: "layout: rows of D on RDNA3",
@@ -122,6 +122,103 @@ const mutations = [
     replace: "return {most, lane < 0 ? x : most, nan};",
     architecture: "gfx942",
   },
+  ...[
+    {
+      name: "layout: rows of D, 32 x 32",
+      file: "kernels-hip/matrix/wide.h",
+      find: "return 8 * (e / 4) + 4 * (lane / 32) + e % 4;",
+      replace: "return 8 * (e / 4) + 4 * (1 - lane / 32) + e % 4;",
+    },
+    {
+      name: "layout: k of gfx950's operands",
+      file: "kernels-hip/matrix/wide.h",
+      find: "bits_of<half8v>(b), c, 0, 0, 0);",
+      replace: "bits_of<half8v>(b.zwxy), c, 0, 0, 0);",
+      architecture: "gfx950",
+    },
+    {
+      name: "exchange: gfx950 swaps halves",
+      file: "kernels-hip/matrix/wide.h",
+      find: "static_cast<uint32_t>(both[1])));",
+      replace: "static_cast<uint32_t>(both[0])));",
+      architecture: "gfx950",
+    },
+    {
+      name: "copies: nobody waits for them",
+      file: "kernels-hip/matrix/wide.h",
+      find: "__builtin_amdgcn_s_waitcnt(0x0f70);",
+      replace: "__builtin_amdgcn_s_waitcnt(0x0f7f);",
+    },
+    {
+      name: "swizzle: K is copied without",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "(at % kRowBytes) ^ (at / kRowBytes & 7) * 16",
+      replace: "at % kRowBytes",
+    },
+    {
+      name: "swizzle: the halves of V",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "(m % 2 ^ swapped(d)) * 8",
+      replace: "m % 2 * 8",
+    },
+    {
+      name: "phases: the second half is two behind",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "    if constexpr (kHalf == 1) block_barrier();\n    multiply_keys(0);",
+      replace: "    if constexpr (kHalf == 1) block_barrier(), block_barrier();\n    multiply_keys(0);",
+    },
+    {
+      name: "phases: K is fetched a phase early",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "    if constexpr (kHalf == 1) fetch<kPlain>(1 - buffer, tile + 1);",
+      replace: "    if constexpr (kHalf == 1) fetch<kPlain>(buffer, tile + 1);",
+    },
+    {
+      name: "barrier: between softmax and multiplication",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "    if constexpr (kHalf == 0) arrive(1 - buffer);\n    end_phase();",
+      replace: "    if constexpr (kHalf == 0) arrive(1 - buffer);",
+    },
+    {
+      name: "mask: the plain loop goes one tile too far",
+      full: true,
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "const int behind_full = first_full + full_tiles - 1,",
+      replace: "const int behind_full = first_full + full_tiles + 1,",
+    },
+    {
+      name: "tail: the plain loop fetches past the keys",
+      full: true,
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "behind_inside = first_inside + inside_tiles - 3;",
+      replace: "behind_inside = first_inside + inside_tiles + 1;",
+    },
+    {
+      name: "buffers: those of the plain loop",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "step<kHalf, true>(1, tile + 1);",
+      replace: "step<kHalf, true>(0, tile + 1);",
+    },
+    {
+      name: "rescale: O of the pipeline keeps the older maximum",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "out[d] *= rescale;",
+      replace: "out[d] *= 1.0f;",
+    },
+    {
+      name: "scale: a negative one",
+      full: true,
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "a.scale < 0 ? 0x80008000u : 0u",
+      replace: "0u",
+    },
+    {
+      name: "chiplets: two blocks have one tile",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "pair = slot / each * chiplets + block % chiplets;",
+      replace: "pair = slot / each * chiplets;",
+    },
+  ].map((mutation) => ({ architecture: "gfx942", kernel: "prefill-pipeline", ...mutation })),
 ];
 
 const wanted = process.argv.slice(2);
@@ -139,7 +236,7 @@ const library = join(copy, "mutant.so");
 try {
   for (const folder of ["kernels-hip", "tests/emulation", "backends/common/include"])
     cpSync(join(root, folder), join(copy, folder), { recursive: true });
-  for (const { name, file, find, replace, architecture } of mutations) {
+  for (const { name, file, find, replace, architecture, kernel, full } of mutations) {
     if (wanted.length > 0 && !wanted.some((part) => name.includes(part))) continue;
     const original = readFileSync(join(copy, file), "utf8");
     if (original.split(find).length !== 2) fail(`${name}: ${file} doesn't have this exactly once:\n${find}`);
@@ -148,7 +245,9 @@ try {
       original.replace(find, () => replace),
     );
     const built = await buildKernels(compiler, copy, library, [architecture]);
-    const result = built ? await conform(architecture, ["--quick"], library) : null;
+    const result = built
+      ? await conform(architecture, [...(full ? [] : ["--quick"]), ...(kernel ? ["--kernel", kernel] : [])], library)
+      : null;
     writeFileSync(join(copy, file), original);
     const caught = built && (result === null || result.failed > 0);
     console.log(`${caught ? "caught" : built ? "SURVIVED" : "DOESN'T COMPILE"}  ${architecture}  ${name}`);

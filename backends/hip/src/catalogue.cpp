@@ -10,6 +10,10 @@ constexpr int64_t kDecodeRows = 16;
 // With fewer keys there is nothing to divide.
 constexpr int64_t kDecodeKeysPerQuery = 4;
 
+// From here on the tile of the pipeline has few rows without a query.
+constexpr int64_t kPipelineRows = 192;
+
+const Kernel kPipeline{"prefill-pipeline", plan_pipeline, launch_pipeline, true};
 const Kernel kMatrix{"prefill-matrix", plan_matrix, launch_matrix, true};
 const Kernel kPrefillPlain{"prefill-plain", plan_plain, launch_plain, false};
 const Kernel kDecodePlain{"decode-plain", plan_plain, launch_plain, false};
@@ -32,9 +36,23 @@ tsr_kernel_family preferred_family(const Problem& p) {
   return few && p.max_keys >= kDecodeKeysPerQuery * p.max_queries ? TSR_FAMILY_DECODE : TSR_FAMILY_PREFILL;
 }
 
+const char* pipeline_refuses(const Problem& p) {
+  if (p.dim != p.value_dim || (p.dim != 64 && p.dim != 128)) return "it takes head dim 64 or 128 for q, k and v";
+  if (p.max_keys >= kPipelineKeys) return "it takes fewer than 2^30 keys";
+  for (const tsr::View* view : {&p.k, &p.v}) {
+    const int64_t bytes = row_bytes(view->dtype, view->row_stride);
+    if (bytes < 0 || bytes > kPipelineRowBytes) return "rows of k and v are more than 2^24 bytes apart";
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::vector<Variant> make_catalogue(const Limits& limits) {
+  Variant pipeline =
+      row_of(kPipeline, TSR_FAMILY_PREFILL, "gfx90a, gfx94x, gfx95x",
+             "Many queries, 16-bit, CDNA: MFMA of 32 x 32, eight wavefronts of which half multiply while "
+             "half do softmax, keys copied straight into local memory");
   Variant matrix = row_of(kMatrix, TSR_FAMILY_PREFILL, "gfx90a, gfx94x, gfx95x, gfx11, gfx12",
                           "Many queries, 16-bit: MFMA (CDNA) or WMMA (RDNA) on tiles of queries and keys");
   const uint32_t types = (limits.matrix_f16 ? 1u << TSR_F16 : 0) | (limits.matrix_bf16 ? 1u << TSR_BF16 : 0);
@@ -43,6 +61,14 @@ std::vector<Variant> make_catalogue(const Limits& limits) {
   matrix.lacks = kFeatureMixedTypes;
   matrix.usable = types != 0;
   if (!matrix.usable) matrix.reason = "this device's code object has no kernels of matrix instructions";
+
+  pipeline.q_dtypes = pipeline.kv_dtypes = types;
+  pipeline.lacks = kFeatureMixedTypes | kFeatureSoftcap | kFeatureAlibi | kFeatureBias | kFeatureMask | kFeaturePaged;
+  pipeline.alignment = 16;
+  pipeline.max_head_dim = 128;
+  pipeline.refuses = pipeline_refuses;
+  pipeline.usable = limits.pipeline && types != 0;
+  if (!pipeline.usable) pipeline.reason = "this device's code object doesn't have it: it is for CDNA";
 
   Variant plain = row_of(kPrefillPlain, TSR_FAMILY_PREFILL, "any",
                          "Any types, alignment and head dims: fp32 arithmetic without matrix instructions");
@@ -55,11 +81,13 @@ std::vector<Variant> make_catalogue(const Limits& limits) {
   decode.kv_dtypes = kCacheTypes;
   decode.splits = true;
 
-  return {matrix, plain, decode};
+  return {pipeline, matrix, plain, decode};
 }
 
 int preference(const Problem& problem, const Variant& row) {
-  return (row.family == preferred_family(problem) ? 2 : 0) + (kernel_of(row).matrix ? 1 : 0);
+  const int family = row.family == preferred_family(problem) ? 4 : 0;
+  if (&kernel_of(row) == &kPipeline) return family + (problem.max_queries >= kPipelineRows ? 2 : 0);
+  return family + (kernel_of(row).matrix ? 1 : 0);
 }
 
 }  // namespace tsr::hip::host

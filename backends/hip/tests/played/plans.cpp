@@ -44,10 +44,14 @@ bool set_architecture(const char* name, Limits* limits) {
 }
 Plan plan_plain(const Attention& a, const Limits&) { return plan_of(a.num_splits); }
 Plan plan_matrix(const Attention&, const Limits&) { return plan_of(1); }
+Plan plan_pipeline(const Attention&, const Limits&) { return plan_of(1); }
 void launch_plain(const Attention& a, const Plan& plan, void*, Launches* launches) {
   launch_attention(a, plan, "attention_plain", launches);
 }
 void launch_matrix(const Attention& a, const Plan& plan, void*, Launches* launches) {
+  launch_attention(a, plan, "attention_matrix", launches);
+}
+void launch_pipeline(const Attention& a, const Plan& plan, void*, Launches* launches) {
   launch_attention(a, plan, "attention_matrix", launches);
 }
 void launch_append(const Append& append, Launches* launches) {
