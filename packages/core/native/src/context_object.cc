@@ -66,6 +66,7 @@ void ContextObject::close() {
   }
   for (auto& entry : buffers_) session_->retire(std::move(entry.second));
   buffers_.clear();
+  for (auto& entry : marks_) session_->retire(std::move(entry.second));
   marks_.clear();
   session_->close();
   disposed_ = session_;
@@ -158,10 +159,14 @@ Napi::Value ContextObject::mark(const Napi::CallbackInfo& info) {
   });
 }
 
-// forget(mark)
+// forget(mark): its event goes when the queue has reached it
 Napi::Value ContextObject::forget(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
-    marks_.erase(wholeNumber(numberOf(info[0]), "mark"));
+    auto found = marks_.find(wholeNumber(numberOf(info[0]), "mark"));
+    if (found == marks_.end()) return info.Env().Undefined();
+    std::shared_ptr<Mark> mark = std::move(found->second);
+    marks_.erase(found);
+    session().retire(std::move(mark));
     return info.Env().Undefined();
   });
 }
