@@ -48,6 +48,15 @@ function(tessera_exports target map)
   endif()
 endfunction()
 
+# What ships carries its C++ library with it: it then needs no more of a system than its C library, however old the C++
+# library there is, and can't meet another copy's objects. (A sanitizer wants the shared one.) What of it nobody calls goes:
+# it is also what would ask for a newer C library (arc4random, glibc 2.36).
+function(tessera_portable target)
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT TSR_SANITIZE)
+    target_link_options(${target} PRIVATE -static-libstdc++ -Wl,--gc-sections)
+  endif()
+endfunction()
+
 # A back end's shared library: <folder>/lib/lib<name>.so with tsr_backend_entry as its only symbol.
 function(tessera_backend target)
   tessera_target(${target})
@@ -59,6 +68,7 @@ function(tessera_backend target)
   if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
     target_link_options(${target} PRIVATE -Wl,--no-undefined)
   endif()
+  tessera_portable(${target})
   tessera_exports(${target} ${TSR_ROOT}/cmake/backend.map)
 endfunction()
 

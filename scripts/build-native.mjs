@@ -2,8 +2,10 @@
 // node scripts/build-native.mjs cuda [architectures]: the CUDA back end, for all architectures (many minutes) or for those
 // given: "cuda 90" is machine code for sm_90 alone, "cuda 80 80-ptx" with PTX.
 // node scripts/build-native.mjs hip [architectures]: likewise the HIP back end: "hip gfx942", "hip gfx1100 gfx1201".
+// node scripts/build-native.mjs cross linux-arm64-gnu: the addon and the CPU back end for another platform, into build/.
 import {
   buildAddon,
+  buildCross,
   buildCuda,
   buildHip,
   buildTarget,
@@ -25,4 +27,5 @@ else if (what === "cuda") {
 } else if (what === "hip") {
   if (!findHipCompiler()) fail(`The HIP back end can't be built here: ${noHipCompiler}.`);
   buildHip(["tessera-hip"], architectures.length > 0 ? architectures : undefined);
-} else fail("usage: node scripts/build-native.mjs cpu|addon|cuda|hip [architectures]");
+} else if (what === "cross") buildCross(architectures[0]);
+else fail("usage: node scripts/build-native.mjs cpu|addon|cuda|hip [architectures] | cross PLATFORM");

@@ -40,6 +40,7 @@ export const lanes = [
   },
   { name: "knip", command: ["node", "node_modules/knip/bin/knip.js", "--no-progress"], counts: "exit" },
   { name: "clang-format", command: ["node", "scripts/clang-format.mjs"] },
+  { name: "platform-packages", command: ["node", "scripts/platform-packages.mjs", "--check"] },
   { name: "typecheck", command: ["node", "scripts/typecheck.mjs"] },
   { name: "native", command: ["node", "scripts/ctest.mjs", "release"] },
   ...suites.map((folder) => ({ name: folder.split("/")[1], command: ["node", "scripts/vitest.mjs", folder] })),
@@ -57,6 +58,22 @@ export const lanes = [
     needs: ["aarch64-linux-gnu-g++", "qemu-aarch64-static"],
   },
   { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 40 },
+  {
+    name: "cross-arm64",
+    command: ["node", "scripts/build-native.mjs", "cross", "linux-arm64-gnu"],
+    counts: "exit",
+    long: true,
+    ci: true,
+    needs: ["aarch64-linux-gnu-g++"],
+  },
+  // After those that build what it packs.
+  {
+    name: "release-dry",
+    command: ["node", "scripts/release.mjs", "--incomplete", "--counts"],
+    long: true,
+    ci: true,
+    needs: ["readelf"],
+  },
   // After gpu-compile, which has built what they run.
   { name: "cuda", command: ["node", "scripts/ctest.mjs", "cuda"], long: true, ci: true, minutes: 40 },
   { name: "hip", command: ["node", "scripts/ctest.mjs", "hip"], long: true, ci: true, minutes: 20 },

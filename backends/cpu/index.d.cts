@@ -1,2 +1,4 @@
-/** Absolute path of `libtessera-cpu.so`. The file is there once the package is built or installed prebuilt. */
-export declare const library: string;
+/** Absolute path of `libtessera-cpu.so`; undefined if it is neither built here nor installed for this platform. */
+export declare const library: string | undefined;
+/** Name of the package that brings it to this platform. */
+export declare const platformPackage: string;

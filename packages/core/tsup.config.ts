@@ -1,9 +1,8 @@
 import { defineConfig } from "tsup";
 
-// dist/ is flat, like src/: a path relative to import.meta.url (the addon, a child's entry) is the same in both.
-// A file that Node starts by itself is an entry of its own: name it *-child.ts (child process) or *-worker.ts.
+// dist/ is flat, like src/: a path relative to import.meta.url (the addon) is the same in both.
 export default defineConfig({
-  entry: ["src/index.ts", "src/*-child.ts", "src/*-worker.ts"],
+  entry: ["src/index.ts"],
   format: ["esm", "cjs"],
   target: "node20",
   dts: { entry: "src/index.ts", banner: '/// <reference lib="esnext.disposable" />' }, // Symbol.dispose for any --lib

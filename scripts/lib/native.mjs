@@ -31,6 +31,9 @@ export const findHipCompiler = () =>
 export const noHipCompiler =
   "no HIP compiler (install clang-22 and lld-22, or set HIPCXX to a clang++ that knows amdgcn)";
 
+/** Compute capabilities that a published library has machine code for: the default of backends/cuda/CMakeLists.txt. */
+export const cudaArchitectures = [80, 86, 89, 90, 100, 120];
+
 /** What ships, unless a build is told otherwise: the default of backends/hip/CMakeLists.txt. */
 export const hipArchitectures =
   "gfx90a gfx942 gfx950 gfx1030 gfx1100 gfx1101 gfx1102 gfx1150 gfx1151 gfx1200 gfx1201".split(" ");
@@ -85,6 +88,33 @@ export function buildHip(targets, architectures = hipArchitectures) {
   const chosen = `-DTSR_HIP_ARCHITECTURES=${architectures.join(" ")}`;
   run("cmake", ["-S", ".", "-B", join(root, "build", "hip"), "--log-level=WARNING", ...variants.hip, chosen]);
   for (const target of targets) buildTarget(target, "hip");
+}
+
+/**
+ * The addon and the CPU back end for another platform, with a compiler for that: build/arm64, where the tests of the NEON
+ * kernels are, and build/arm64-addon.
+ */
+export function buildCross(id) {
+  const variant = crossVariants[id];
+  if (!variant) fail(`There is no compiler known here for ${id}; known: ${Object.keys(crossVariants).join(", ")}.`);
+  buildTarget("tessera-cpu", variant);
+  // What cmake-js would say, whose Node is this machine's.
+  const modules = join(root, "packages/core/node_modules");
+  const include = [join(modules, "node-api-headers/include"), join(modules, "node-addon-api")].join(";");
+  const folder = join(root, "build", `${variant}-addon`);
+  const given = [`-DCMAKE_JS_INC=${include}`, "--log-level=WARNING", "--no-warn-unused-cli"];
+  run("cmake", ["-S", "packages/core/native", "-B", folder, ...given, ...variants[variant]]);
+  run("cmake", ["--build", folder, "--parallel", jobs]);
+}
+
+const crossVariants = { "linux-arm64-gnu": "arm64" };
+
+/** What buildCross made of a part for a platform (by the list of ./platforms.mjs), whether it is there or not. */
+export function crossFile(part, id) {
+  const variant = crossVariants[id];
+  if (!variant) return undefined;
+  if (part === "core") return join(root, "build", `${variant}-addon`, "tessera.node");
+  return join(root, "build", variant, "backends", part, `libtessera-${part}.so`);
 }
 
 /** The Node addon, through cmake-js: Node-API headers come from npm, nothing is downloaded. */

@@ -10,6 +10,8 @@ import type { DType } from "./dtype.js";
 export type ProbeState =
   | "usable"
   | "package-missing"
+  | "wrong-libc"
+  | "version-mismatch"
   | "load-failed"
   | "not-a-backend"
   | "abi-mismatch"

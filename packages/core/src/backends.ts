@@ -1,11 +1,15 @@
 /** The one ordered list of back ends, and how one of them is loaded. */
-import type { Backend } from "./backend.js";
-import { TesseraError } from "./error.js";
+import type { Backend, ProbeState } from "./backend.js";
+import { TesseraError, type TesseraErrorCode } from "./error.js";
+import { fixSteps, whatToDo } from "./fixes.js";
 import { type LoadError, toTesseraError } from "./native/addon.js";
-import { fixes, type LocateAttempt, locate } from "./native/locate.js";
+import { damage } from "./native/intact.js";
+import { type LocateAttempt, locate } from "./native/locate.js";
 import { NativeBackend } from "./native/native-backend.js";
 import { nativeLibrary } from "./native/native-library.js";
+import { libcFixes, wrongLibc } from "./native/platform.js";
 import { referenceBackend } from "./reference/index.js";
+import { version } from "./version.js";
 
 /** Best first: the order in which "auto" chooses. */
 export const backendNames = ["cuda", "hip", "webgpu", "cpu", "reference"] as const;
@@ -43,30 +47,59 @@ export async function loadBackend(which: BackendName | { readonly library: strin
   }
 }
 
-function loadLibrary(name: string, library?: string): Backend {
+async function loadLibrary(name: string, library?: string): Promise<Backend> {
   const located = locate(name, library);
-  if (located.library === undefined) throw missing(name, located.attempts, fixes(name, located.attempts));
+  if (located.library === undefined) {
+    const code = located.state === "version-mismatch" ? "abi-mismatch" : "backend-missing";
+    throw missing(name, located.attempts, located.fixes, { code });
+  }
   const native = nativeLibrary();
-  if (native.addon === undefined) throw missing(name, located.attempts, [native.fix], native.reason);
+  if (native.addon === undefined) {
+    throw missing(name, located.attempts, fixSteps(native.fix), { why: native.reason });
+  }
+  const damaged = await damage(located.library);
+  if (damaged !== undefined) {
+    throw new TesseraError("backend-missing", `${located.library} ${damaged}${whatToDo(damageFix(name))}`);
+  }
   try {
     return new NativeBackend(native.addon, native.addon.load(located.library));
   } catch (thrown) {
     const { code, message } = toTesseraError(thrown);
-    const fix = loadFix(name, (thrown as LoadError).state);
-    throw new TesseraError(code, `${message}${fix === "" ? "" : `\nWhat to do: ${fix}`}`, { cause: thrown });
+    const failure = loadFailure(name, located.library, (thrown as LoadError).state, message);
+    throw new TesseraError(code, `${failure.reason}${whatToDo(failure.fix)}`, { cause: thrown });
   }
 }
 
-/** What mends a library that is there but doesn't load. */
-export function loadFix(name: string, state: string): string {
-  const ours = (backendNames as readonly string[]).includes(name);
-  if (state === "abi-mismatch")
-    return ours
-      ? `install @tessera/core and @tessera/${name} in versions that belong together`
-      : "build it against this version's tessera.h";
+const isOurs = (name: string) => (backendNames as readonly string[]).includes(name);
+
+/** What mends a file that isn't as it was published. */
+export function damageFix(name: string): string {
+  if (!isOurs(name)) return "put the whole file there, built for this machine";
+  return `delete node_modules and run \`npm install\` again; or, of a library that you built, build it again`;
+}
+
+export interface LoadFailure {
+  readonly state: ProbeState;
+  readonly reason: string;
+  readonly fix: string;
+}
+
+/** A library that is there but doesn't load: what that comes to, and what mends it. */
+export function loadFailure(name: string, path: string, state: string, message: string): LoadFailure {
+  const libc = state === "load-failed" ? wrongLibc(path, message) : undefined;
+  if (libc !== undefined) return { state: "wrong-libc", reason: libc, fix: libcFixes().join("; or ") };
+  return { state: state as ProbeState, reason: message, fix: loadFix(name, state) };
+}
+
+function loadFix(name: string, state: string): string {
+  if (state === "abi-mismatch") {
+    if (!isOurs(name)) return "build it against this version's tessera.h";
+    return `run \`npm install @tessera/core@${version} @tessera/${name}@${version}\``;
+  }
   if (state === "not-a-backend") return "give the path of a library that exports tsr_backend_entry (tessera.h)";
-  if (state === "load-failed") return `install what the message names${ours ? `, or @tessera/${name} again` : ""}`;
-  return "";
+  if (state !== "load-failed") return "";
+  const again = `; or run \`npm install @tessera/${name}@${version}\` again`;
+  return `install what the message names${isOurs(name) ? again : ""}`;
 }
 
 async function loadModule(name: BackendName): Promise<Backend> {
@@ -78,10 +111,10 @@ async function loadModule(name: BackendName): Promise<Backend> {
   } catch (cause) {
     const absent = (cause as NodeJS.ErrnoException).code === "ERR_MODULE_NOT_FOUND";
     const result = absent ? at.result : (cause as Error).message;
-    throw missing(name, [{ ...at, result }], [`run \`npm install ${specifier}\``], undefined, cause);
+    throw missing(name, [{ ...at, result }], [`run \`npm install ${specifier}@${version}\``], { cause });
   }
   if (loaded.backend === undefined) {
-    throw missing(name, [{ ...at, result: "exports no backend" }], [`run \`npm install ${specifier}@latest\``]);
+    throw missing(name, [{ ...at, result: "exports no backend" }], [`run \`npm install ${specifier}@${version}\``]);
   }
   return loaded.backend;
 }
@@ -90,16 +123,9 @@ function missing(
   name: string,
   attempts: readonly LocateAttempt[],
   ordered: readonly string[],
-  why?: string,
-  cause?: unknown,
+  { why, cause, code = "backend-missing" }: { why?: string; cause?: unknown; code?: TesseraErrorCode } = {},
 ) {
-  const tried = attempts.map(({ from, at, result }) => `  - ${from}: ${at}: ${result}`);
-  const todo = ordered.map((fix, i) => `  ${i + 1}. ${fix}`);
-  return new TesseraError(
-    "backend-missing",
-    [`The ${name} back end can't be loaded${why === undefined ? "" : `: ${why}`}.`, "Looked for its library:", ...tried]
-      .concat("What to do:", ...todo)
-      .join("\n"),
-    { cause },
-  );
+  const tried = attempts.map(({ from, at, result }) => `\n  - ${from}: ${at}: ${result}`).join("");
+  const what = `The ${name} back end can't be loaded${why === undefined ? "" : `: ${why}`}.`;
+  return new TesseraError(code, `${what}\nLooked for its library:${tried}${whatToDo(ordered)}`, { cause });
 }

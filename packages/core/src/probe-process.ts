@@ -1,9 +1,7 @@
-/** Runs probe-child in a process of its own, and says how that ended. */
+/** Runs the probe script in a process of its own, and says how that ended. */
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Readable } from "node:stream";
-import { fileURLToPath } from "node:url";
-import { builtScript } from "./package-root.js";
-import type { ChildAnswer } from "./probe-child.js";
+import { type ChildAnswer, probeScript } from "./probe-script.js";
 
 export type ProbeEnd =
   | { readonly kind: "answered"; readonly answer: ChildAnswer }
@@ -22,7 +20,7 @@ function killAll(): void {
 
 export async function runProbeChild(addon: string, library: string, timeoutMs: number): Promise<ProbeEnd> {
   const { NODE_OPTIONS: _, ...env } = process.env; // a debugger's port, a loader: not for the child
-  const child = spawn(process.execPath, [fileURLToPath(builtScript("probe-child")), addon, library], {
+  const child = spawn(process.execPath, ["-e", probeScript, addon, library], {
     env: process.versions.electron === undefined ? env : { ...env, ELECTRON_RUN_AS_NODE: "1" },
     stdio: ["ignore", "ignore", "pipe", "pipe"],
     windowsHide: true,

@@ -1,12 +1,14 @@
 /** Which back ends and devices can be used here, and if not, why not and what would mend it. */
 
 import type { BackendProbe } from "./backend.js";
-import { type BackendName, backendKinds, backendNames, loadBackend, loadFix } from "./backends.js";
+import { type BackendName, backendKinds, backendNames, damageFix, loadBackend, loadFailure } from "./backends.js";
 import { TesseraError } from "./error.js";
 import { deviceInfo, probeState } from "./native/answers.js";
-import { fixes, type LocateAttempt, locate } from "./native/locate.js";
+import { damage, visibleDamage } from "./native/intact.js";
+import { type LocateAttempt, locate } from "./native/locate.js";
 import { nativeLibrary } from "./native/native-library.js";
 import { type ProbeEnd, runProbeChild } from "./probe-process.js";
+import { version } from "./version.js";
 
 export interface ProbeOptions {
   /** Which to probe; all by default. */
@@ -94,7 +96,7 @@ async function probeHere(name: BackendName): Promise<ProbeReport> {
       backend: name,
       state: "package-missing",
       reason: isNotFound(error) ? `${at}: ${attempt.result}` : (error as Error).message,
-      fix: `run \`npm install ${at}\``,
+      fix: `run \`npm install ${at}@${version}\``,
       devices: [],
       attempts: [attempt],
     };
@@ -105,24 +107,29 @@ const isNotFound = (error: unknown) =>
   ((error as Error).cause as NodeJS.ErrnoException | undefined)?.code === "ERR_MODULE_NOT_FOUND";
 
 async function probeLibrary(name: string, timeoutMs: number, path?: string): Promise<ProbeReport> {
-  const { library, attempts } = locate(name, path);
+  const { library, attempts, state, fixes } = locate(name, path);
   const report = { backend: name, attempts, devices: [] };
   if (library === undefined) {
     const reason = attempts.map(({ at, result }) => `${at}: ${result}`).join("; ");
-    const state = path === undefined ? "package-missing" : "load-failed";
-    return { ...report, state, reason, fix: fixes(name, attempts).join("; or ") };
+    return { ...report, state, reason, fix: fixes.join("; or ") };
   }
   const native = nativeLibrary();
   if (native.addon === undefined) {
-    return { ...report, library, state: "load-failed", reason: native.reason, fix: native.fix };
+    return { ...report, library, state: native.state, reason: native.reason, fix: native.fix };
   }
-  const end = await runProbeChild(native.path, library, timeoutMs);
-  return { ...report, library, ...understood(name, end, timeoutMs) };
+  const bad = (words: string) =>
+    ({ ...report, library, state: "load-failed", reason: `${library} ${words}`, fix: damageFix(name) }) as const;
+  const visible = visibleDamage(library);
+  if (visible !== undefined) return bad(visible);
+  // All of it is read while the child is at work. Damage that shows only there may crash the child: it is told first.
+  const [end, damaged] = await Promise.all([runProbeChild(native.path, library, timeoutMs), damage(library)]);
+  if (damaged !== undefined) return bad(damaged);
+  return { ...report, library, ...understood(name, library, end, timeoutMs) };
 }
 
 type Understood = BackendProbe & { readonly backend?: string; readonly version?: string };
 
-function understood(name: string, end: ProbeEnd, timeoutMs: number): Understood {
+function understood(name: string, library: string, end: ProbeEnd, timeoutMs: number): Understood {
   const bad = { devices: [] };
   switch (end.kind) {
     case "timed-out":
@@ -130,14 +137,14 @@ function understood(name: string, end: ProbeEnd, timeoutMs: number): Understood 
         ...bad,
         state: "timed-out",
         reason: `its probe gave no answer within ${timeoutMs} ms and was stopped`,
-        fix: "see whether the driver answers its own tools; a longer limit is TESSERA_PROBE_TIMEOUT_MS",
+        fix: "see whether the driver answers its own tools (nvidia-smi, rocminfo); or set TESSERA_PROBE_TIMEOUT_MS to a longer limit",
       };
     case "crashed":
       return {
         ...bad,
         state: "crashed",
         reason: `its probe crashed: ${end.how}${end.said === "" ? "" : ` (${end.said})`}`,
-        fix: `update the driver, or install @tessera/${name} again; other back ends are not affected`,
+        fix: `update the driver; or run \`npm install @tessera/${name}@${version}\` again; or report it with the output of \`tessera doctor --json\` (other back ends are not affected)`,
       };
     case "not-started":
       return { ...bad, state: "error", reason: `no process for its probe: ${end.how}`, fix: "" };
@@ -145,10 +152,7 @@ function understood(name: string, end: ProbeEnd, timeoutMs: number): Understood 
       break;
   }
   const { answer } = end;
-  if ("reason" in answer) {
-    const state = answer.state as BackendProbe["state"];
-    return { ...bad, state, reason: answer.reason, fix: loadFix(name, state) };
-  }
+  if ("reason" in answer) return { ...bad, ...loadFailure(name, library, answer.state, answer.reason) };
   const { state, reason, fix } = answer.probe;
   return {
     backend: answer.name,

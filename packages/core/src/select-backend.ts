@@ -1,6 +1,7 @@
 /** Which back end and device an engine uses: the one that is asked for, or the best that works. */
 import type { Backend, DeviceInfo, ProbeState } from "./backend.js";
 import { TesseraError, type TesseraErrorCode } from "./error.js";
+import { whatToDo } from "./fixes.js";
 import { describe, list } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
 import { checkNames, checkWhole, suggestion } from "./option-names.js";
@@ -83,6 +84,8 @@ const optionNames = new Set(["backend", "device", "library", "threads"]);
 
 const codes: Partial<Record<ProbeState, TesseraErrorCode>> = {
   "package-missing": "backend-missing",
+  "wrong-libc": "backend-missing",
+  "version-mismatch": "abi-mismatch",
   "load-failed": "backend-missing",
   "not-a-backend": "backend-missing",
   "abi-mismatch": "abi-mismatch",
@@ -164,7 +167,7 @@ function usableDevice(report: Report, wanted: number | undefined, name: string):
   const fix = report.fix || report.devices.find(({ index }) => index === (wanted ?? index))?.fix;
   throw new TesseraError(
     code,
-    `${name} can't be used (${report.state === "usable" ? "no such usable device" : report.state}): ${reason}${fix ? `\nWhat to do: ${fix}` : ""}`,
+    `${name} can't be used (${report.state === "usable" ? "no such usable device" : report.state}): ${reason}${whatToDo(fix ?? "")}`,
   );
 }
 

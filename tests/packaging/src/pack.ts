@@ -1,50 +1,86 @@
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "..");
 
-/** What is published, and where it lives. */
-export const packages = {
-  "@tessera/core": "packages/core",
-  "@tessera/cpu": "backends/cpu",
-  "@tessera/cli": "packages/cli",
-} as const;
-export type PackageName = keyof typeof packages;
+export interface Packed {
+  readonly name: string;
+  readonly tarball: string;
+  readonly manifest: {
+    readonly name: string;
+    readonly version: string;
+    readonly os?: readonly string[];
+    readonly scripts?: Readonly<Record<string, string>>;
+    readonly dependencies?: Readonly<Record<string, string>>;
+    readonly optionalDependencies?: Readonly<Record<string, string>>;
+    readonly bin?: Readonly<Record<string, string>>;
+  };
+  /** Paths inside the tarball, sorted. */
+  readonly files: readonly string[];
+}
+
+/** Packs everything that is published and built, as scripts/release.mjs does; `here`: for this machine's platform only. */
+export function packAll(folder: string, options: { readonly here: boolean }): Packed[] {
+  const tarballs = join(folder, "tarballs");
+  const flags = ["--incomplete", "--out", tarballs, ...(options.here ? ["--here"] : [])];
+  // Its objections to what it packs are the lane's release-dry: a back end built for one GPU can be tried out.
+  try {
+    execFileSync(process.execPath, [join(root, "scripts/release.mjs"), ...flags], { stdio: "pipe", encoding: "utf8" });
+  } catch (error) {
+    if (!/must not be published/.test(String((error as { stderr?: string }).stderr))) throw error;
+  }
+  return readdirSync(tarballs).map((file) => {
+    const tarball = join(tarballs, file);
+    const tar = (...args: string[]) => execFileSync("tar", args, { encoding: "utf8" });
+    const manifest = JSON.parse(tar("-xzOf", tarball, "package/package.json")) as Packed["manifest"];
+    const files = tar("-tzf", tarball)
+      .trim()
+      .split("\n")
+      .map((path) => path.replace(/^package\//, ""))
+      .sort();
+    return { name: manifest.name, tarball, manifest, files };
+  });
+}
 
 export interface Installed {
   /** A folder whose node_modules holds the packages as a registry would have delivered them. */
   readonly folder: string;
-  /** Paths inside each tarball, sorted. */
-  readonly files: Readonly<Record<PackageName, readonly string[]>>;
+  readonly packed: readonly Packed[];
   remove(): void;
 }
 
 /** Packs every package and unpacks the tarballs into a node_modules outside the repository; asks no registry. */
 export function packAndInstall(): Installed {
   const folder = mkdtempSync(join(tmpdir(), "tessera-packaging-"));
-  const files = {} as Record<PackageName, readonly string[]>;
-  for (const name of Object.keys(packages) as PackageName[]) {
-    const tarballs = join(folder, "tarballs", packages[name]);
-    mkdirSync(tarballs, { recursive: true });
-    execFileSync(join(root, "node_modules/.bin/pnpm"), ["pack", "--pack-destination", tarballs], {
-      cwd: join(root, packages[name]),
-      stdio: "pipe",
-    });
-    const [tarball] = readdirSync(tarballs);
-    if (!tarball) throw new Error(`pnpm pack made no tarball for ${name}`);
+  const packed = packAll(folder, { here: true });
+  for (const { name, tarball } of packed) {
     const target = join(folder, "node_modules", name);
     mkdirSync(target, { recursive: true });
-    execFileSync("tar", ["-xzf", join(tarballs, tarball), "-C", target, "--strip-components=1"]);
-    files[name] = execFileSync("tar", ["-tzf", join(tarballs, tarball)], { encoding: "utf8" })
-      .trim()
-      .split("\n")
-      .map((path) => path.replace(/^package\//, ""))
-      .sort();
+    execFileSync("tar", ["-xzf", tarball, "-C", target, "--strip-components=1"]);
   }
-  // The one dependency that comes from elsewhere.
-  symlinkSync(join(root, "packages/cli/node_modules/commander"), join(folder, "node_modules/commander"));
-  return { folder, files, remove: () => rmSync(folder, { recursive: true, force: true }) };
+  // What comes from elsewhere.
+  for (const name of foreign(packed)) symlinkSync(folderOf(name), join(folder, "node_modules", name));
+  return { folder, packed, remove: () => rmSync(folder, { recursive: true, force: true }) };
+}
+
+/** Dependencies of the packages that are none of ours. */
+export function foreign(packed: readonly Packed[]): string[] {
+  const names = packed.flatMap(({ manifest }) => Object.keys(manifest.dependencies ?? {}));
+  return [...new Set(names)].filter((name) => !name.startsWith("@tessera/")).sort();
+}
+
+/** Where a dependency of one of our packages lies in this checkout. */
+export function folderOf(name: string): string {
+  for (const owner of readdirSync(join(root, "packages"))) {
+    const folder = join(root, "packages", owner, "node_modules", name);
+    try {
+      if (JSON.parse(readFileSync(join(folder, "package.json"), "utf8")).name === name) return folder;
+    } catch {
+      // not a dependency of this one
+    }
+  }
+  throw new Error(`${name} isn't installed in packages/*/node_modules`);
 }

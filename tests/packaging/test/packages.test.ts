@@ -1,26 +1,31 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join } from "node:path";
 import { publint } from "publint";
 import { formatMessage } from "publint/utils";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type Installed, type PackageName, packAndInstall, packages, root } from "../src/pack.js";
+import { afterAll, describe, expect, test } from "vitest";
+import { type Installed, packAndInstall, root } from "../src/pack.js";
 
-const names = Object.keys(packages) as PackageName[];
-let installed: Installed;
-beforeAll(() => {
-  installed = packAndInstall();
-}, 120_000);
-afterAll(() => installed?.remove());
+// Before the tests are known: there is one set of them for each package that is published.
+const installed: Installed = packAndInstall();
+const names = installed.packed.map(({ name }) => name);
+afterAll(() => installed.remove());
 
 const node = (...args: string[]) =>
   execFileSync(process.execPath, args, { cwd: installed.folder, encoding: "utf8" }).trim();
-const manifest = (name: PackageName) =>
-  JSON.parse(readFileSync(join(installed.folder, "node_modules", name, "package.json"), "utf8"));
+const packageOf = (name: string) => installed.packed.find((one) => one.name === name)!;
+const manifest = (name: string) => packageOf(name).manifest;
+
+test("all that is published is packed", () => {
+  expect(names).toEqual(
+    expect.arrayContaining(["@tessera/core", "@tessera/cpu", "@tessera/cuda", "@tessera/hip", "@tessera/cli"]),
+  );
+});
 
 describe.each(names)("%s", (name) => {
   test("carries what runs, and neither sources nor tests", () => {
-    const files = installed.files[name];
+    const { files } = packageOf(name);
     expect(files).toContain("LICENSE");
     const strays = files.filter((file) =>
       /(^|\/)(src|test|tests|node_modules|\.turbo)\/|tsconfig|\.config\.|\.log$/.test(file),
@@ -36,6 +41,12 @@ describe.each(names)("%s", (name) => {
       expect(version).toMatch(/^[\^~]?\d+\.\d+\.\d+/);
   });
 
+  test("asks for its own kind in exactly its own version", () => {
+    const { version, dependencies = {}, optionalDependencies = {} } = manifest(name);
+    for (const [other, wanted] of Object.entries({ ...dependencies, ...optionalDependencies }))
+      if (other.startsWith("@tessera/")) expect([other, wanted]).toEqual([other, version]);
+  });
+
   test("publint has nothing to say", async () => {
     const { messages, pkg } = await publint({
       pkgDir: join(installed.folder, "node_modules", name),
@@ -46,15 +57,12 @@ describe.each(names)("%s", (name) => {
   });
 });
 
-test("types of @tessera/core resolve for ESM and CommonJS alike", () => {
+test.each(["core", "cpu", "cuda", "hip"])("types of @tessera/%s resolve for ESM and CommonJS alike", (name) => {
   const attw = join(root, "tests/packaging/node_modules/@arethetypeswrong/cli/dist/index.js");
-  const [tarball] = execFileSync("ls", [join(installed.folder, "tarballs/packages/core")], { encoding: "utf8" }).split(
-    "\n",
-  );
   const { status, stdout, stderr } = spawnSync(
     process.execPath,
     // node10 knows no exports map; nothing that old can run this package.
-    [attw, join(installed.folder, "tarballs/packages/core", tarball ?? ""), "--profile", "node16", "--format", "ascii"],
+    [attw, packageOf(`@tessera/${name}`).tarball, "--profile", "node16", "--format", "ascii"],
     { encoding: "utf8", cwd: installed.folder },
   );
   expect(status, stdout + stderr).toBe(0);
@@ -89,14 +97,15 @@ describe("the packages as installed", () => {
 
   test("the CPU back end is found beside core", () => {
     const library = node("-p", `require("@tessera/cpu").library`);
-    expect(library).toBe(join(installed.folder, "node_modules/@tessera/cpu/lib/libtessera-cpu.so"));
+    const { platformPackage } = createRequire(join(installed.folder, "x"))("@tessera/cpu");
+    expect(library).toBe(join(installed.folder, "node_modules", platformPackage, "libtessera-cpu.so"));
     expect(existsSync(library)).toBe(true);
     const engine = `const engine = await openEngine({ backend: "cpu" }); console.log(engine.backend); engine.dispose()`;
     expect(node("--input-type=module", "-e", `import { openEngine } from "@tessera/core"; ${engine}`)).toBe("cpu");
   });
 
   test("the tessera command runs", () => {
-    const bin = join(installed.folder, "node_modules/@tessera/cli", manifest("@tessera/cli").bin.tessera);
+    const bin = join(installed.folder, "node_modules/@tessera/cli", manifest("@tessera/cli").bin!.tessera!);
     expect(JSON.parse(node(bin, "devices", "--json"))).toEqual(expect.anything());
     expect(node(bin, "--version")).toBe(manifest("@tessera/cli").version);
   });

@@ -5,12 +5,13 @@
  *   3. the package @tessera/<name>, as @tessera/core sees it, then as the program's folder does.
  * The first file that exists is the one: if it can't be used, that is told rather than hidden by another.
  */
-import { existsSync, statSync } from "node:fs";
+import { existsSync, readFileSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
-import { basename, delimiter, isAbsolute, join } from "node:path";
-import { pathToFileURL } from "node:url";
-import { packageRoot } from "../package-root.js";
-import { isMusl } from "./platform.js";
+import { basename, delimiter, dirname, isAbsolute, join } from "node:path";
+import type { ProbeState } from "../backend.js";
+import { parents } from "../package-root.js";
+import { version } from "../version.js";
+import { isMusl, libcFixes, platformName } from "./platform.js";
 
 export interface LocateAttempt {
   /** What led here. */
@@ -23,7 +24,11 @@ export interface LocateAttempt {
 export interface Located {
   /** Absolute path, if a file was found. */
   readonly library?: string;
+  /** What it comes to, if no file was found. */
+  readonly state: ProbeState;
   readonly attempts: readonly LocateAttempt[];
+  /** What to do if no file was found, best first. */
+  readonly fixes: readonly string[];
 }
 
 export function libraryFile(name: string): string {
@@ -32,16 +37,38 @@ export function libraryFile(name: string): string {
 
 export function locate(name: string, library?: string): Located {
   const attempts: LocateAttempt[] = [];
+  let trouble: Trouble | undefined;
   const candidates = library === undefined ? fromSurroundings(name) : fromOption(library);
-  for (const { found, ...attempt } of candidates) {
+  for (const { found, trouble: met, ...attempt } of candidates) {
     attempts.push(attempt);
-    if (found !== undefined) return { library: found, attempts };
+    if (found !== undefined) return { library: found, state: "usable", attempts, fixes: [] };
+    trouble ??= met;
+    if (met?.state === "version-mismatch") break; // it is there, and not passed over
   }
-  return { attempts };
+  if (library !== undefined) {
+    // A library that the caller names by path belongs to no package of ours.
+    return { state: "load-failed", attempts, fixes: [`give the absolute path of a file that exists, not ${library}`] };
+  }
+  trouble ??= { state: "package-missing", fixes: [`run \`${install(name)}\``] };
+  const own = `set TESSERA_BACKEND_PATH to the absolute path of the folder that has ${libraryFile(name)}`;
+  const fixes = trouble.state === "package-missing" ? [...trouble.fixes, own] : trouble.fixes;
+  return { state: trouble.state, attempts, fixes };
+}
+
+/** Versions of this package and its back ends are fixed together, so this is the one that belongs here. */
+function install(name: string, options = ""): string {
+  return `npm install ${options}@tessera/${name}@${version}`;
+}
+
+/** Why a package that is there has no library for us. */
+interface Trouble {
+  readonly state: ProbeState;
+  readonly fixes: readonly string[];
 }
 
 interface Candidate extends LocateAttempt {
   readonly found?: string;
+  readonly trouble?: Trouble;
 }
 
 function* fromOption(library: string): Generator<Candidate> {
@@ -50,8 +77,7 @@ function* fromOption(library: string): Generator<Candidate> {
 
 function* fromSurroundings(name: string): Generator<Candidate> {
   yield* fromEnvironment(name);
-  yield fromPackage(name, packageRoot.href);
-  yield fromPackage(name, pathToFileURL(join(process.cwd(), "package.json")).href);
+  for (const parent of parents()) yield fromPackage(name, parent);
 }
 
 function* fromEnvironment(name: string): Generator<Candidate> {
@@ -72,38 +98,85 @@ function candidate(from: Candidate["from"], at: string): Candidate {
   return { from, at, result: "found", found: at };
 }
 
-/** The package's main module exports `library`, an absolute path. */
+/** The package's main module exports `library`, an absolute path, and `platformPackage`, the name of what brings it. */
 function fromPackage(name: string, parent: string): Candidate {
   const specifier = `@tessera/${name}`;
-  const from = "package";
-  const at = `${specifier} from ${parent}`;
+  const attempt = { from: "package", at: `${specifier} from ${parent}` } as const;
   const require = createRequire(parent);
   try {
     require.resolve(specifier);
   } catch {
-    return { from, at, result: "is not installed" };
+    return { ...attempt, result: "is not installed" };
   }
   try {
-    const { library } = require(specifier) as { library?: unknown };
-    if (typeof library !== "string") return { from, at, result: "exports no library" };
-    const { result, found } = candidate(from, library);
-    return found === undefined ? { from, at, result: `${library} ${result}` } : { from, at, result, found };
+    const { library, platformPackage } = require(specifier) as { library?: unknown; platformPackage?: unknown };
+    const manifest = require(`${specifier}/package.json`) as Manifest;
+    if (typeof library === "string") return checked(name, attempt, library, manifest);
+    if (typeof platformPackage !== "string") return { ...attempt, result: "exports no library" };
+    const folder = dirname(require.resolve(`${specifier}/package.json`));
+    return withoutPlatform(name, attempt, platformPackage, manifest, folder);
   } catch (error) {
-    return { from, at, result: `can't be used: ${(error as Error).message}` };
+    return { ...attempt, result: `can't be used: ${(error as Error).message}` };
   }
 }
 
-/** What to do when nothing was found, best first. */
-export function fixes(name: string, attempts: readonly LocateAttempt[]): string[] {
-  const ordered: string[] = [];
-  const asked = attempts.find(({ from }) => from === "library");
-  // A library that the caller names by path belongs to no package of ours.
-  if (asked !== undefined) return [`give the absolute path of a file that exists, not ${asked.at}`];
-  if (attempts.some(({ from, result }) => from === "package" && result.endsWith("does not exist")))
-    ordered.push("its package is there but its library isn't: in a clone run `npm run build`");
-  ordered.push(`run \`npm install @tessera/${name}\``);
-  ordered.push(`set TESSERA_BACKEND_PATH to the absolute path of the folder that has ${libraryFile(name)}`);
-  if (isMusl())
-    ordered.push("use a system with glibc: prebuilt libraries don't load on this one, whose C library is musl");
-  return ordered;
+interface Manifest {
+  readonly name: string;
+  readonly version: string;
+  readonly optionalDependencies?: { readonly [name: string]: string };
+}
+
+/** A package's library, if the package and the one that brings the file are of our version. */
+function checked(name: string, attempt: LocateAttemptStart, library: string, manifest: Manifest): Candidate {
+  const { result, found } = candidate("package", library);
+  if (found === undefined) return { ...attempt, result: `${library} ${result}` };
+  const other = [manifest, manifestBeside(library)].find((one) => one !== undefined && one.version !== version);
+  if (other === undefined) return { ...attempt, result, found };
+  return {
+    ...attempt,
+    result: `is there as ${other.name} ${other.version}, beside @tessera/core ${version}: versions must be the same`,
+    trouble: {
+      state: "version-mismatch",
+      fixes: [`run \`npm install @tessera/core@${version} @tessera/${name}@${version}\``],
+    },
+  };
+}
+
+type LocateAttemptStart = Omit<LocateAttempt, "result">;
+
+function manifestBeside(library: string): Manifest | undefined {
+  try {
+    return JSON.parse(readFileSync(join(dirname(library), "package.json"), "utf8")) as Manifest;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The package is installed, the one with the library for this platform isn't. */
+function withoutPlatform(
+  name: string,
+  attempt: LocateAttemptStart,
+  platformPackage: string,
+  { optionalDependencies = {} }: Manifest,
+  folder: string,
+): Candidate {
+  if (existsSync(join(folder, "CMakeLists.txt"))) {
+    const fixes = [`in this clone, run \`node scripts/build-native.mjs ${name}\``];
+    return { ...attempt, result: "is a clone's, and isn't built", trouble: { state: "package-missing", fixes } };
+  }
+  if (platformPackage in optionalDependencies) {
+    const fixes = [
+      `run \`${install(name, "--include=optional ")}\` (after deleting node_modules and the lock file, if that was written on another system)`,
+    ];
+    const result = `is installed without ${platformPackage}, which has its library: optional dependencies were left out`;
+    return { ...attempt, result, trouble: { state: "package-missing", fixes } };
+  }
+  const prefix = `@tessera/${name}-`;
+  const built = Object.keys(optionalDependencies)
+    .filter((one) => one.startsWith(prefix))
+    .map((one) => one.slice(prefix.length));
+  const result = `has no library for ${platformName()}, only for ${built.join(", ")}`;
+  if (isMusl()) return { ...attempt, result, trouble: { state: "wrong-libc", fixes: libcFixes() } };
+  const fixes = [`build it from source on this machine (docs/getting-started.md, "From source")`];
+  return { ...attempt, result, trouble: { state: "package-missing", fixes } };
 }

@@ -2,9 +2,12 @@
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
-import { packageRoot } from "../package-root.js";
+import type { ProbeState } from "../backend.js";
+import { packageRoot, parents } from "../package-root.js";
+import { version } from "../version.js";
 import type { Addon } from "./addon.js";
-import { isMusl } from "./platform.js";
+import { damageNow } from "./intact.js";
+import { isMusl, libcFixes, platformName, wrongLibc } from "./platform.js";
 
 export interface AddonAttempt {
   readonly path: string;
@@ -15,15 +18,15 @@ export type NativeLibrary =
   | { readonly addon: Addon; readonly path: string; readonly attempts: readonly AddonAttempt[] }
   | {
       readonly addon?: undefined;
+      readonly state: ProbeState;
       readonly reason: string;
+      /** What would help, best first, separated by "; or ". */
       readonly fix: string;
       readonly attempts: readonly AddonAttempt[];
     };
 
 /** Version of the contract that this TypeScript was written for. */
 const abi = 1;
-
-const require = createRequire(packageRoot);
 
 let found: NativeLibrary | undefined;
 
@@ -33,49 +36,86 @@ export function nativeLibrary(): NativeLibrary {
   return found;
 }
 
+interface Trouble {
+  readonly state: ProbeState;
+  readonly fixes: readonly string[];
+}
+
 function find(): NativeLibrary {
   const attempts: AddonAttempt[] = [];
-  for (const candidate of candidates()) {
-    const { path } = candidate;
-    if (path === undefined || !existsSync(path)) {
-      attempts.push({ path: path ?? candidate.name, result: "does not exist" });
+  let trouble: Trouble | undefined;
+  for (const { name, path } of candidates()) {
+    if (path === undefined) {
+      attempts.push({ path: name, result: "is not installed" });
       continue;
     }
-    try {
-      const addon = require(path) as Addon;
-      if (addon.abi !== abi) {
-        attempts.push({ path, result: `speaks version ${addon.abi} of the contract, not ${abi}` });
-        continue;
-      }
-      attempts.push({ path, result: "loaded" });
-      return { addon, path, attempts };
-    } catch (error) {
-      attempts.push({ path, result: (error as Error).message });
+    if (!existsSync(path)) {
+      attempts.push({ path, result: "does not exist" });
+      continue;
     }
+    const { addon, result, ...met } = load(path);
+    attempts.push({ path, result });
+    if (addon !== undefined) return { addon, path, attempts };
+    trouble ??= { state: met.state ?? "load-failed", fixes: met.fixes ?? [reinstall] };
   }
   const tried = attempts.map(({ path, result }) => `${path}: ${result}`).join("; ");
+  const { state, fixes } = trouble ?? missing();
   return {
     attempts,
+    state,
     reason: `tessera.node, the addon that loads back ends, can't be used on ${platformName()} (${tried})`,
-    fix: "in a clone run `npm run build`; otherwise install @tessera/core again, with optional dependencies",
+    fix: fixes.join("; or "),
   };
+}
+
+const reinstall = `run \`npm install --include=optional @tessera/core@${version}\` (after deleting node_modules and the lock file, if that was written on another system)`;
+
+/** Platforms that there is a package for; what package.json asks for. */
+const built = ["linux-x64-gnu", "linux-arm64-gnu"];
+
+function missing(): Trouble {
+  if (built.includes(platformName()))
+    return { state: "package-missing", fixes: [reinstall, "in a clone run `npm run build`"] };
+  if (isMusl()) return { state: "wrong-libc", fixes: libcFixes() };
+  return {
+    state: "package-missing",
+    fixes: [`build it from source: there are packages for ${built.join(" and ")} only`],
+  };
+}
+
+interface Loaded {
+  readonly addon?: Addon;
+  readonly result: string;
+  readonly state?: ProbeState;
+  readonly fixes?: readonly string[];
+}
+
+function load(path: string): Loaded {
+  try {
+    const damage = damageNow(path);
+    if (damage !== undefined) return { result: damage };
+    const addon = createRequire(packageRoot)(path) as Addon;
+    if (addon.abi === abi) return { addon, result: "loaded" };
+    return { result: `speaks version ${addon.abi} of the contract, not ${abi}`, state: "abi-mismatch" };
+  } catch (error) {
+    const { message } = error as Error;
+    const libc = wrongLibc(path, message);
+    return libc === undefined ? { result: message } : { result: libc, state: "wrong-libc", fixes: libcFixes() };
+  }
 }
 
 function* candidates(): Generator<{ name: string; path: string | undefined }> {
   yield { name: "build", path: fileURLToPath(new URL("native/build/Release/tessera.node", packageRoot)) };
   const name = `@tessera/core-${platformName()}`;
-  yield { name, path: resolved(`${name}/tessera.node`) };
+  const paths = new Set(parents().map((parent) => resolved(parent, `${name}/tessera.node`)));
+  if (paths.size > 1) paths.delete(undefined);
+  for (const path of paths) yield { name, path };
 }
 
-function resolved(specifier: string): string | undefined {
+function resolved(parent: string, specifier: string): string | undefined {
   try {
-    return require.resolve(specifier);
+    return createRequire(parent).resolve(specifier);
   } catch {
     return undefined;
   }
-}
-
-/** "linux-x64", "linux-arm64-musl", "darwin-arm64", ... */
-export function platformName(): string {
-  return `${process.platform}-${process.arch}${isMusl() ? "-musl" : ""}`;
 }

@@ -1,19 +1,55 @@
-let musl: boolean | undefined;
+/** What of the system decides which prebuilt files load here. */
+
+/** The C library that prebuilt files for glibc were linked with asks for this one or a newer (scripts/lib/platforms.mjs). */
+export const glibcFloor = "2.34";
+
+let glibc: string | null | undefined;
+
+/** Version of glibc; null where the C library is another (musl on Alpine) or the system isn't Linux. */
+export function glibcVersion(): string | null {
+  if (process.platform !== "linux") return null;
+  glibc ??= readVersion();
+  return glibc;
+}
 
 /** Is the C library musl (Alpine)? A library built for glibc can't load there. */
 export function isMusl(): boolean {
-  if (process.platform !== "linux") return false;
-  musl ??= readMusl();
-  return musl;
+  return process.platform === "linux" && glibcVersion() === null;
 }
 
-function readMusl(): boolean {
+/** As packages are named: "linux-x64-gnu", "linux-arm64-musl", "darwin-arm64", ... */
+export function platformName(): string {
+  const base = `${process.platform}-${process.arch}`;
+  if (process.platform !== "linux") return base;
+  return `${base}-${isMusl() ? "musl" : "gnu"}`;
+}
+
+function readVersion(): string | null {
   // excludeNetwork: looking up host names can take seconds. Newer than the types.
   const report = process.report as NodeJS.ProcessReport & { excludeNetwork?: boolean };
-  if (report === undefined) return false;
+  if (report === undefined) return glibcFloor;
   const { excludeNetwork } = report;
   report.excludeNetwork = true;
   const { header } = report.getReport() as { header?: { glibcVersionRuntime?: string } };
   if (excludeNetwork !== undefined) report.excludeNetwork = excludeNetwork;
-  return header?.glibcVersionRuntime === undefined;
+  return header?.glibcVersionRuntime ?? null;
+}
+
+/** What helps where the C library is the wrong one, best first. */
+export function libcFixes(): string[] {
+  const image = isMusl() ? " (in Docker, node:22-slim in place of node:22-alpine)" : "";
+  return [
+    `use a system with glibc ${glibcFloor} or newer${image}: RHEL 9, Debian 12, Ubuntu 22.04 and later have it`,
+    "build Tessera from source on this system and set TESSERA_BACKEND_PATH to the folder of its libraries",
+  ];
+}
+
+/** If the dynamic linker's words mean that the C library is the wrong one: that, in ours. */
+export function wrongLibc(path: string, words: string): string | undefined {
+  const needed = /version [`'](GLIBC_([\d.]+))' not found/.exec(words)?.[2];
+  if (needed !== undefined)
+    return `${path} needs glibc ${needed} or newer, this system has ${glibcVersion() ?? "musl"}`;
+  if (isMusl() && /ld-linux|libc\.so\.6|Error relocating/.test(words))
+    return `${path} is built for glibc, the C library of this system is musl (${words})`;
+  return undefined;
 }

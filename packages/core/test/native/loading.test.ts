@@ -4,8 +4,9 @@ import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
 import { type BackendName, backendNames, loadBackend } from "../../src/backends.js";
 import { TesseraError } from "../../src/error.js";
-import { fixes, locate } from "../../src/native/locate.js";
+import { locate } from "../../src/native/locate.js";
 import { nativeLibrary } from "../../src/native/native-library.js";
+import { version } from "../../src/version.js";
 import { mock, scratchFile } from "./support.js";
 
 async function failure(library: string): Promise<TesseraError> {
@@ -123,7 +124,7 @@ describe("where a library is looked for", () => {
   it("every attempt is told, in order, then what to do, in order", () => {
     const named = mock();
     process.env.TESSERA_BACKEND_PATH = ["/nowhere", "relative/folder", "", tmpdir(), named].join(":");
-    const { library, attempts } = locate("absent");
+    const { library, attempts, fixes, state } = locate("absent");
     expect(library).toBeUndefined();
     const told = attempts.map(({ at, result }) => `${at}: ${result}`);
     expect(told.slice(0, 4)).toEqual([
@@ -135,8 +136,9 @@ describe("where a library is looked for", () => {
     expect(told.slice(4)).toEqual(
       Array(2).fill(expect.stringMatching(/^@tessera\/absent from file:.*is not installed$/)),
     );
-    expect(fixes("absent", attempts).slice(0, 2)).toEqual([
-      "run `npm install @tessera/absent`",
+    expect(state).toBe("package-missing");
+    expect(fixes).toEqual([
+      `run \`npm install @tessera/absent@${version}\``,
       "set TESSERA_BACKEND_PATH to the absolute path of the folder that has libtessera-absent.so",
     ]);
   });

@@ -1,9 +1,7 @@
-import { afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it } from "vitest";
 import { backendNames } from "../../src/backends.js";
 import { probe } from "../../src/probe.js";
-import { mock, needProbeChild, runScript } from "./support.js";
-
-beforeAll(needProbeChild);
+import { mock, runScript } from "./support.js";
 
 afterEach(() => {
   delete process.env.MOCK_PROBE;
@@ -88,7 +86,9 @@ describe("probe", () => {
     expect(reports.at(-1)).toMatchObject({ backend: "reference", state: "usable" });
     for (const report of reports) {
       if (report.state !== "package-missing") continue;
-      expect(report.fix).toContain(`npm install @tessera/${report.backend}`);
+      expect(report.fix).toMatch(
+        new RegExp(`npm install @tessera/${report.backend}@|build-native.mjs ${report.backend}`),
+      );
       expect(report.reason).toContain(`@tessera/${report.backend}`);
     }
   });

@@ -8,7 +8,7 @@ import ts from "typescript";
 import type { AttentionDesc, TensorDesc } from "../../src/backend.js";
 import { loadBackend } from "../../src/backends.js";
 import type { NativeBackend } from "../../src/native/native-backend.js";
-import { builtScript, packageRoot } from "../../src/package-root.js";
+import { packageRoot } from "../../src/package-root.js";
 
 const root = fileURLToPath(packageRoot);
 const cache = join(root, ".cache");
@@ -63,12 +63,6 @@ function transpile(source: string, target: string): void {
     compilerOptions: { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2022, verbatimModuleSyntax: true },
   });
   replace(target, (temporary) => writeFileSync(temporary, outputText));
-}
-
-/** Probing needs this file, which a build makes; a test that runs before a build makes it too. */
-export function needProbeChild(): void {
-  const built = fileURLToPath(builtScript("probe-child"));
-  if (!existsSync(built)) transpile(join(root, "src/probe-child.ts"), built);
 }
 
 /** The sources as plain JavaScript, at the same depth in the package, for scripts that run in a process of their own. */

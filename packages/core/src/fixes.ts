@@ -1,0 +1,13 @@
+/** The one form in which a cause and its ordered fixes are told: by errors, `probe` and `tessera doctor` alike. */
+
+/** The steps of a `fix`, best first. */
+export function fixSteps(fix: string): string[] {
+  return fix.split("; or ").filter((step) => step !== "");
+}
+
+/** "What to do:" and the numbered steps, on lines of their own; empty if nothing is known to help. */
+export function whatToDo(fix: string | readonly string[]): string {
+  const steps = typeof fix === "string" ? fixSteps(fix) : fix;
+  if (steps.length === 0) return "";
+  return ["\nWhat to do:", ...steps.map((step, i) => `  ${i + 1}. ${step}`)].join("\n");
+}

@@ -1,0 +1,65 @@
+// What there is a prebuilt package for, by part and platform: the one list. scripts/platform-packages.mjs makes the
+// packages of it, scripts/release.mjs fills and packs them, tests/packaging holds what they carry to it.
+
+/** Every platform that the loader has a name for. `recipe`: built by hand or by the public CI, and packed by nobody yet. */
+export const platforms = {
+  "linux-x64-gnu": { os: "linux", cpu: "x64", libc: "glibc", machine: "Advanced Micro Devices X86-64" },
+  "linux-arm64-gnu": { os: "linux", cpu: "arm64", libc: "glibc", machine: "AArch64" },
+  "linux-x64-musl": { os: "linux", cpu: "x64", libc: "musl", recipe: true },
+  "linux-arm64-musl": { os: "linux", cpu: "arm64", libc: "musl", recipe: true },
+  "darwin-arm64": { os: "darwin", cpu: "arm64", recipe: true },
+  "darwin-x64": { os: "darwin", cpu: "x64", recipe: true },
+  "win32-x64": { os: "win32", cpu: "x64", recipe: true },
+};
+
+/** The oldest C library that a glibc build may ask for. RHEL 9, Debian 12, Ubuntu 22.04 and newer have it. */
+export const glibcFloor = "2.34";
+
+const gnu = ["linux-x64-gnu", "linux-arm64-gnu"];
+
+/**
+ * Parts with native code. `file`: what a platform package carries, and where a build for this machine leaves it (`built`);
+ * `budget`: most MB (10^6 bytes) of a packed tarball, the platform's package and the part's own taken together.
+ */
+export const parts = {
+  core: {
+    folder: "packages/core",
+    file: "tessera.node",
+    built: "native/build/Release/tessera.node",
+    what: "the addon that loads back ends",
+    platforms: gnu,
+    budget: 1.5,
+  },
+  cpu: {
+    folder: "backends/cpu",
+    file: "libtessera-cpu.so",
+    built: "lib/libtessera-cpu.so",
+    what: "the back end for CPUs",
+    platforms: gnu,
+    budget: 3,
+  },
+  cuda: {
+    folder: "backends/cuda",
+    file: "libtessera-cuda.so",
+    built: "lib/libtessera-cuda.so",
+    what: "the back end for NVIDIA GPUs",
+    platforms: ["linux-x64-gnu"], // Arm64 needs the toolkit's target libraries for it
+    budget: 60,
+  },
+  hip: {
+    folder: "backends/hip",
+    file: "libtessera-hip.so",
+    built: "lib/libtessera-hip.so",
+    what: "the back end for AMD GPUs",
+    platforms: ["linux-x64-gnu"], // ROCm is for nothing else
+    budget: 30,
+  },
+};
+
+/** This machine's platform, as the loader names it (packages/core/src/native/platform.ts). */
+export function hostPlatform() {
+  const base = `${process.platform}-${process.arch}`;
+  if (process.platform !== "linux") return base;
+  process.report.excludeNetwork = true; // else it may ask DNS
+  return `${base}-${process.report.getReport().header.glibcVersionRuntime ? "gnu" : "musl"}`;
+}

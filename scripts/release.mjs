@@ -1,0 +1,174 @@
+// Packs what is published, as it is published.
+//   pnpm release:dry             everything into out/release, a table of it, and whether it may be published
+//   pnpm release                 as --stage, then `changeset publish`
+//   --stage                      leaves the native files where `changeset publish` takes them from
+//   --out FOLDER                 in place of out/release
+//   --here                       of the platform packages those for this machine only
+//   --incomplete                 what isn't built here is left out, and named; else that is an error
+//   --counts                     closes with the counts line of lanes.mjs
+// Nothing is built: `npm run build`, `node scripts/build-native.mjs cross linux-arm64-gnu`, `cuda`, `hip` do that.
+import { createHash } from "node:crypto";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join, relative } from "node:path";
+import { line, none } from "./lib/counts.mjs";
+import { cudaObjects } from "./lib/fatbin.mjs";
+import { crossFile, cudaArchitectures } from "./lib/native.mjs";
+import { glibcFloor, hostPlatform, parts, platforms } from "./lib/platforms.mjs";
+import { fail, output, root, run, which } from "./lib/sh.mjs";
+
+const args = process.argv.slice(2);
+const flag = (name) => args.includes(name);
+const out = flag("--out") ? args[args.indexOf("--out") + 1] : join(root, "out", "release");
+const stageOnly = flag("--stage");
+const here = hostPlatform();
+const readJson = (file) => JSON.parse(readFileSync(file, "utf8"));
+
+/** Folders of all packages that aren't private, those for platforms first: they are there when their parents ask for them. */
+function published() {
+  const folders = ["packages", "backends"].flatMap((group) =>
+    readdirSync(join(root, group)).flatMap((name) => {
+      const folder = join(group, name);
+      const npm = join(root, folder, "npm");
+      return [...(existsSync(npm) ? readdirSync(npm).map((id) => join(folder, "npm", id)) : []), folder];
+    }),
+  );
+  const packages = folders
+    .filter((folder) => existsSync(join(root, folder, "package.json")))
+    .map((folder) => ({ folder, manifest: readJson(join(root, folder, "package.json")) }))
+    .filter(({ manifest }) => !manifest.private);
+  const rank = ({ folder }) => (folder.includes("/npm/") ? 0 : 1);
+  return packages.sort((a, b) => rank(a) - rank(b) || a.manifest.name.localeCompare(b.manifest.name));
+}
+
+/** Where a build left a part's file for a platform, if it did. */
+function builtFile(part, id) {
+  const file = id === here ? join(root, parts[part].folder, parts[part].built) : crossFile(part, id);
+  return file && existsSync(file) ? file : undefined;
+}
+
+/** What must not be published of a file, in words; empty if nothing. */
+function objections(part, id, file) {
+  const found = [];
+  const { machine, libc } = platforms[id];
+  const header = output("readelf", ["-hW", file]);
+  if (header === null) return ["can't be looked at: readelf (binutils) is missing or refuses it"];
+  if (!header.includes(`Machine:                           ${machine}`))
+    found.push(`is for another machine than ${id}`);
+  const versions = [...new Set(output("readelf", ["-VW", file]).match(/\b(GLIBC|GLIBCXX|CXXABI|GCC)_[\d.]+/g) ?? [])];
+  if (libc === "glibc") {
+    const newer = versions.filter((version) => version.startsWith("GLIBC_") && isNewer(version.slice(6), glibcFloor));
+    if (newer.length > 0) found.push(`needs ${newer.join(", ")}; the floor is glibc ${glibcFloor}`);
+  }
+  const cxx = versions.filter((version) => /^(GLIBCXX|CXXABI)_/.test(version));
+  if (cxx.length > 0) found.push(`needs a C++ library of its system: ${cxx.join(", ")}`);
+  if (part === "cuda") {
+    const code = new Set(cudaObjects(file).flat());
+    const lacks = cudaArchitectures.filter((sm) => !code.has(`sm_${sm}`));
+    if (lacks.length > 0) found.push(`has no code for sm_${lacks.join(", sm_")} (built for ${[...code].join(", ")})`);
+  }
+  return found;
+}
+
+const isNewer = (a, b) => a.localeCompare(b, "en", { numeric: true }) > 0;
+
+/** Copies a file into its package, without its symbol table, and says there what it is. */
+function stage(part, id, file) {
+  const folder = join(root, parts[part].folder, "npm", id);
+  const target = join(folder, parts[part].file);
+  copyFileSync(file, target);
+  const strip = which(`${platforms[id].cpu === "arm64" && process.arch !== "arm64" ? "aarch64-linux-gnu-" : ""}strip`);
+  if (!strip) fail("strip (binutils) is missing");
+  run(strip, ["--strip-unneeded", target]);
+  const bytes = readFileSync(target);
+  const sha256 = createHash("sha256").update(bytes).digest("hex");
+  const integrity = { [parts[part].file]: { bytes: bytes.length, sha256 } };
+  writeFileSync(join(folder, "integrity.json"), `${JSON.stringify(integrity, null, 2)}\n`);
+  return [target, join(folder, "integrity.json")];
+}
+
+const counts = none();
+const rows = []; // [name, MB packed, remark]
+const sizes = new Map();
+const staged = [];
+const good = (ok) => {
+  counts[ok ? "passed" : "failed"] += 1;
+};
+
+if (!stageOnly) {
+  rmSync(out, { recursive: true, force: true });
+  mkdirSync(out, { recursive: true });
+}
+const list = published();
+const versions = new Set(list.map(({ manifest }) => manifest.version));
+if (versions.size > 1) fail(`versions differ, which changesets keeps the same: ${[...versions].join(", ")}`);
+
+for (const { folder, manifest } of list) {
+  const [, part, id] = /([^/]+)\/npm\/([^/]+)$/.exec(folder) ?? [];
+  let remark = "";
+  if (id) {
+    if (flag("--here") && id !== here) continue;
+    const file = builtFile(part, id);
+    if (!file) {
+      rows.push([manifest.name, "-", "NOT BUILT here"]);
+      if (flag("--incomplete")) {
+        counts.skipped++;
+        counts.reasons[`${manifest.name}: not built here`] = 1;
+      } else good(false);
+      continue;
+    }
+    const bad = objections(part, id, file);
+    // A back end that somebody built for one architecture, say, can be tried out, and isn't published.
+    const forPublication =
+      bad.length > 0 && flag("--incomplete") && bad.every((words) => words.startsWith("has no code for"));
+    if (forPublication) {
+      counts.skipped++;
+      counts.reasons[`${manifest.name}: not complete: ${bad.join("; ")}`] = 1;
+    } else good(bad.length === 0);
+    remark = bad.join("; ");
+    staged.push(...stage(part, id, file));
+  }
+  if (stageOnly) {
+    if (remark) rows.push([manifest.name, "-", remark]);
+    continue;
+  }
+  const before = new Set(readdirSync(out));
+  const pnpm = join(root, "node_modules/.bin/pnpm");
+  run(pnpm, ["pack", "--pack-destination", out], { cwd: join(root, folder), stdio: ["ignore", "ignore", 2] });
+  const [tarball] = readdirSync(out).filter((name) => !before.has(name));
+  const megabytes = statSync(join(out, tarball)).size / 1e6;
+  sizes.set(manifest.name, megabytes);
+  rows.push([manifest.name, megabytes.toFixed(2), remark]);
+}
+if (!stageOnly) for (const file of staged) rmSync(file);
+
+for (const [part, { platforms: ids, budget }] of Object.entries(parts)) {
+  for (const id of ids) {
+    const own = sizes.get(`@tessera/${part}-${id}`);
+    if (own === undefined) continue;
+    const sum = own + sizes.get(`@tessera/${part}`);
+    good(sum <= budget);
+    rows.push([
+      `${part} on ${id}`,
+      sum.toFixed(2),
+      sum <= budget ? `budget ${budget} MB` : `OVER its budget of ${budget} MB`,
+    ]);
+  }
+}
+const width = Math.max(...rows.map(([name]) => name.length));
+for (const [name, size, remark] of rows) console.log(`${name.padEnd(width)}  ${size.padStart(6)}  ${remark}`.trimEnd());
+if (!stageOnly) console.log(`\nMB packed (10^6 bytes); tarballs in ${relative(process.cwd(), out) || "."}`);
+for (const [id, { recipe }] of Object.entries(platforms)) if (recipe) console.log(`not built by anybody yet: ${id}`);
+if (flag("--counts")) console.log(line(counts));
+if (counts.failed > 0) {
+  console.error(`\n${counts.failed} of this must not be published, see above.`);
+  process.exitCode = 1;
+}
