@@ -1,5 +1,8 @@
-// The pool: every item once, no worker number twice at a time, loops in loops and from many threads, exceptions.
+// The pool: every item once, no worker number twice at a time, loops in loops and from many threads, exceptions; the caller
+// keeps its cores.
 #include "thread_pool.h"
+
+#include <sched.h>
 
 #include <atomic>
 #include <memory>
@@ -43,6 +46,24 @@ int main() {
   std::atomic<int> inner{0};
   pool.run(10, [&](int64_t, int) { pool.run(10, [&](int64_t, int) { inner++; }); });
   CHECK(inner == 100);
+
+  bool alone = true;
+  const std::thread::id self = std::this_thread::get_id();
+  pool.run(100, [&](int64_t, int worker) { alone = alone && worker == 0 && std::this_thread::get_id() == self; }, true);
+  CHECK(alone);
+
+#if defined(__linux__)
+  cpu_set_t before, after;
+  if (sched_getaffinity(0, sizeof before, &before) == 0) {
+    CHECK(loop(pool, 50) && sched_getaffinity(0, sizeof after, &after) == 0 && CPU_EQUAL(&before, &after));
+    // On one core of them all, nobody has to keep off it.
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0 && loop(pool, 50));
+    CHECK(sched_setaffinity(0, sizeof before, &before) == 0 && loop(pool, 50));
+  }
+#endif
 
   std::atomic<int> bad{0};
   std::vector<std::thread> callers;
