@@ -26,7 +26,14 @@ import { join } from "node:path";
 import { root } from "./lib/sh.mjs";
 
 /** Folders with a vitest.config.ts; the lane is named after the folder. */
-const suites = ["packages/core", "packages/cli", "tests/conformance", "tests/integration", "tests/packaging"];
+const suites = [
+  "packages/core",
+  "packages/cli",
+  "packages/bench",
+  "tests/conformance",
+  "tests/integration",
+  "tests/packaging",
+];
 
 const hasLongTests = (folder) =>
   existsSync(join(root, folder, "test")) &&

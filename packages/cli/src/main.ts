@@ -1,5 +1,6 @@
 import { run } from "./program.js";
 import { exit } from "./ui/exit.js";
+import { interrupt } from "./ui/interrupt.js";
 
 let unwritten = false;
 // A reader that has seen enough (`| head`) is no failure: the command ends as if it had been read to the end.
@@ -11,13 +12,11 @@ process.stdout.on("error", (error: NodeJS.ErrnoException) => {
 });
 // Nobody is left to tell it to.
 process.stderr.on("error", () => {});
-// Through exit, so that a half-written file is removed.
-for (const [signal, code] of [
-  ["SIGINT", 130],
-  ["SIGTERM", 143],
-] as const) {
-  process.once(signal, () => process.exit(code));
-}
+// Through exit, so that a half-written file is removed. A command that has something to save goes first, once.
+process.on("SIGINT", () => {
+  if (!interrupt()) process.exit(130);
+});
+process.once("SIGTERM", () => process.exit(143));
 
 const code = await run(
   process.argv.slice(2),

@@ -1,30 +1,11 @@
-import { spawnSync } from "node:child_process";
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-import { describe, expect, it, type TestContext } from "vitest";
+import { describe, expect, it } from "vitest";
 import { f32, random, safetensors, scratch, tessera } from "./helpers.js";
+import { cpu, shimIn } from "./shim.js";
 
 const folder = scratch();
-const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url));
-const cpu = path("../../../backends/cpu/lib/libtessera-cpu.so");
-const compiler = ["cc", "gcc", "clang"].find((name) => spawnSync(name, ["--version"]).status === 0);
-
-/** A back end that is wrong in the way that the macro says (shim.c). */
-function shim(ctx: TestContext, macro: string): string {
-  if (compiler === undefined) ctx.skip("no C compiler");
-  expect(existsSync(cpu), `${cpu} is built`).toBe(true);
-  const library = join(folder, `${macro}.so`);
-  const args = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror", `-D${macro}`, `-DREAL="${cpu}"`];
-  const { status, stderr } = spawnSync(
-    compiler,
-    [...args, "-I", path("../../core/include"), path("shim.c"), "-o", library, "-ldl"],
-    { encoding: "utf8" },
-  );
-  expect(stderr).toBe("");
-  expect(status).toBe(0);
-  return library;
-}
+const shim = shimIn(folder);
 
 const few = ["--filter", "causal", "--quick", "--layout", "contiguous"];
 

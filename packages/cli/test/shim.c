@@ -22,9 +22,19 @@ TSR_EXPORT const tsr_backend* tsr_backend_entry(uint32_t abi_version) {
 static const tsr_backend* real;
 static tsr_backend table;
 
+#if defined(BREAKS)
+static const char* last_error(const tsr_context* context) {
+  (void)context;
+  return "the device has fallen off the bus";
+}
+#endif
+
 static tsr_status attention(tsr_context* context, tsr_stream* stream, const tsr_attention_desc* desc) {
 #if defined(CRASHES)
   if (desc->causal) abort();
+#elif defined(BREAKS)
+  static int calls;
+  if (++calls > 150) return TSR_DEVICE_ERROR; /* and for ever */
 #elif defined(PRINTS)
   printf("hello from attention\n");
   fflush(stdout);
@@ -56,6 +66,9 @@ TSR_EXPORT const tsr_backend* tsr_backend_entry(uint32_t abi_version) {
   if (!real) return NULL;
   table = *real;
   table.attention = attention;
+#if defined(BREAKS)
+  table.last_error = last_error;
+#endif
 #if defined(NO_DEVICE)
   table.probe = probe;
 #endif

@@ -6,7 +6,7 @@ import { describe, expect, it } from "vitest";
 import { fileBytes, kjv, put, scratch, tessera } from "./helpers.js";
 
 const folder = scratch();
-const commands = ["devices", "attend", "conform", "doctor"];
+const commands = ["devices", "attend", "bench", "report", "tune", "conform", "doctor"];
 
 describe("help", () => {
   it("names every command, an example and the exit codes, with --help, help and nothing", async () => {

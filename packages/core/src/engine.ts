@@ -177,7 +177,7 @@ export class Engine {
    * next power of two) and features use the fastest unless they force another; so do later processes, by way of the
    * user's cache directory (TESSERA_CACHE_DIR, else XDG_CACHE_HOME/tessera, else ~/.cache/tessera).
    *
-   * @returns all of them, fastest first
+   * @returns all of them, fastest first; the engine's own choice comes first unless another is faster by 2 % or more
    */
   tune<K extends KvOperand, V extends KvOperand>(
     options: AttentionOptions<Operand, Operand, K, V>,

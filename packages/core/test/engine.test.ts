@@ -315,9 +315,9 @@ describe("a device with memory of its own", () => {
     const table = await engine.tune({ q, k, v });
     expect(table.map(({ kernel }) => kernel)).toEqual(expect.arrayContaining(["reference", "fast"]));
     expect(table.map(({ kernel }) => kernel)).not.toContain("never");
-    expect(table.map(({ milliseconds }) => milliseconds)).toEqual(
-      table.map(({ milliseconds }) => milliseconds).sort((a, b) => a - b),
-    );
+    const [first, ...others] = table.map(({ milliseconds }) => milliseconds);
+    expect(others).toEqual([...others].sort((a, b) => a - b));
+    expect(first! <= others[0]! || (table[0]!.isDefault && first! <= others[0]! / 0.98)).toBe(true);
     log.attentions.length = 0;
     await engine.attention({ q, k, v });
     await engine.attention({ q, k, v, causal: true });

@@ -40,7 +40,7 @@ export async function writeAtomically(path: string, chunks: readonly Uint8Array[
 /** What would be found only after the work is done. @throws TesseraError `invalid-argument`, naming the flag */
 export async function checkTarget(flag: string, path: string): Promise<void> {
   try {
-    await writable(path);
+    if ((await writable(path)) === undefined) await access(dirname(path), constants.W_OK);
   } catch (cause) {
     throw cannotWrite(path, cause, `${flag}: `);
   }

@@ -9,6 +9,8 @@ export const exit = {
   usage: 2,
   /** No device of this machine can do it, or its memory is too small: the input may be good. */
   device: 3,
+  /** Ctrl-C, with the result of what was done until then. */
+  interrupted: 130,
 } as const;
 
 export type ExitCode = (typeof exit)[keyof typeof exit];

@@ -1,0 +1,14 @@
+/**
+ * Benchmarks of attention on any device, their result files and their report.
+ *
+ * @packageDocumentation
+ */
+
+export { csvOf } from "./report/csv.js";
+export { modelOf, type NamedResult } from "./report/model.js";
+export { renderReport } from "./report/render.js";
+export type * from "./result.js";
+export { type BenchOptions, type BenchProgress, runBench } from "./run.js";
+export { casesOf, type SuiteName, suiteNames, suiteTexts } from "./suites.js";
+export { runTune, type TunedCase, type TuneOptions } from "./tune.js";
+export { BadResult, parseResult, validateResult } from "./validate.js";

@@ -1,0 +1,239 @@
+/** One case on one device. */
+import { freemem } from "node:os";
+import type { AttentionOptions, CacheDType, Engine, Tensor } from "@tessera/core";
+import { Arenas, bytesOf, type Cut } from "./arena.js";
+import { type AttentionCase, type Case, type Extra, flopsOf, type MemoryCase, type OverheadCase } from "./case.js";
+import { checkRows, spoil } from "./check.js";
+import { type Plan, sample } from "./measure.js";
+import type { Check, Measurement } from "./result.js";
+import { median, spread } from "./statistics.js";
+
+/** A device, and where its cases get their memory. */
+export interface Place {
+  readonly engine: Engine;
+  readonly arenas: Arenas;
+  readonly rotateBytes: number;
+}
+
+/** A device under test. */
+export interface Bench extends Place {
+  readonly key: string;
+  readonly plan: Plan;
+}
+
+/** Why a case wasn't measured. */
+export class NotMeasured extends Error {}
+
+export function runCase(bench: Bench, one: Case): Promise<Measurement> {
+  if (one.kind === "overhead") return runOverhead(bench, one);
+  if (one.kind === "memory") return runMemory(bench, one);
+  return runAttention(bench, one);
+}
+
+const count = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
+
+interface Shapes {
+  readonly q: readonly number[];
+  readonly k: readonly number[];
+}
+
+function shapesOf({ shape }: Pick<AttentionCase, "shape">, form: Extra["form"]): Shapes {
+  const { batch, heads, kvHeads, queries, keys, dim } = shape;
+  if (form === "packed") return { q: [batch * queries, heads, dim], k: [batch * keys, kvHeads, dim] };
+  const q = [batch, queries, heads, dim];
+  if (form === undefined) return { q, k: [batch, keys, kvHeads, dim] };
+  return { q, k: [(batch * keys) / form.pageSize, form.pageSize, kvHeads, dim] };
+}
+
+/** Bytes that inputs and outputs of all cases together may take. */
+function memoryLimit({ engine }: Place): number {
+  const { caps, memoryBytes } = engine.device;
+  return caps.hostMemory ? freemem() * 0.6 : memoryBytes * 0.6;
+}
+
+const mebi = (bytes: number) => `${Math.ceil(bytes / 2 ** 20)} MiB`;
+
+/** Memory of a case: as many sets of inputs as it takes to fill more than the last-level cache. */
+async function prepare(
+  bench: Place,
+  one: Pick<AttentionCase, "shape" | "q" | "kv">,
+  form: Extra["form"],
+  most: number,
+) {
+  const { engine, arenas, rotateBytes } = bench;
+  const shapes = shapesOf(one, form);
+  const room = (shape: readonly number[]) => Arenas.room(count(shape));
+  const bytes = 2 * bytesOf(one.q, room(shapes.q)) + 2 * bytesOf(one.kv, room(shapes.k));
+  const limit = memoryLimit(bench);
+  if (bytes > limit) throw new NotMeasured(`takes ${mebi(bytes)}; ${mebi(limit)} may be used`);
+  const sets = Math.max(1, Math.min(most, Math.ceil(rotateBytes / bytes), Math.floor(limit / bytes)));
+  const counts = new Map<CacheDType, number>();
+  const add = (dtype: CacheDType, more: number) => counts.set(dtype, (counts.get(dtype) ?? 0) + more);
+  add(one.q, sets * room(shapes.q));
+  add(one.kv, 2 * sets * room(shapes.k));
+  await arenas.begin(counts);
+  const outs = engine.empty({ shape: [sets * room(shapes.q)], dtype: one.q });
+  const inputs = Array.from({ length: sets }, (_, set) => {
+    const start = set * room(shapes.q);
+    return {
+      q: arenas.cut(one.q, shapes.q),
+      k: arenas.cut(one.kv, shapes.k),
+      v: arenas.cut(one.kv, shapes.k),
+      out: outs.slice(0, start, start + count(shapes.q)).reshape(shapes.q),
+    };
+  });
+  return {
+    inputs,
+    dispose: () => {
+      for (const { q, k, v, out } of inputs) for (const tensor of [q.tensor, k.tensor, v.tensor, out]) tensor.dispose();
+      outs.dispose();
+    },
+  };
+}
+
+type Inputs = { readonly q: Cut; readonly k: Cut; readonly v: Cut; readonly out: Tensor };
+
+function optionsOf(one: AttentionCase | MemoryCase, inputs: Inputs, more: object): AttentionOptions {
+  const { q, k, v, out } = inputs;
+  const kernel = one.kind === "memory" ? undefined : one.kernel;
+  const options = { q: q.tensor, k: k.tensor, v: v.tensor, out, causal: one.causal, ...more };
+  return { ...options, ...(kernel !== undefined && { kernel }) } as unknown as AttentionOptions;
+}
+
+/** One set of inputs of a case, as options of `attention`. */
+export async function inputsOf(place: Omit<Place, "rotateBytes">, one: AttentionCase) {
+  const extra: Extra = one.extra?.(place.engine, one.shape) ?? { options: {} };
+  const memory = await prepare({ ...place, rotateBytes: 0 }, one, extra.form, 1);
+  return {
+    options: optionsOf(one, memory.inputs[0]!, extra.options),
+    dispose: () => {
+      memory.dispose();
+      for (const tensor of extra.owned ?? []) tensor.dispose();
+    },
+  };
+}
+
+async function runAttention(bench: Bench, one: AttentionCase): Promise<Measurement> {
+  const { engine, plan } = bench;
+  const extra: Extra = one.extra?.(engine, one.shape) ?? { options: {} };
+  let memory: Awaited<ReturnType<typeof prepare>> | undefined;
+  try {
+    memory = await prepare(bench, one, extra.form, 64);
+    const { inputs } = memory;
+    const first = optionsOf(one, inputs[0]!, extra.options);
+    const support = engine.supports(first);
+    if (!support.supported) throw new NotMeasured(support.reason);
+    const { kernel, splits, tuned } = engine.explain(first);
+
+    spoil(inputs[0]!.out, one.shape);
+    const once = await engine.attention(first);
+    (once as { lse?: Tensor }).lse?.dispose();
+    await engine.synchronize();
+    const check: Check = await checkRows(one, inputs[0]!, inputs[0]!.out, extra);
+
+    // Where log-sum-exps are asked for, each call allocates them: that is part of what they cost.
+    const calls = inputs.map((set) => {
+      const options = optionsOf(one, set, { ...extra.options, ...(plan.signal && { signal: plan.signal }) });
+      return async () => ((await engine.attention(options)) as { lse?: Tensor }).lse?.dispose();
+    });
+    const sampled = await sample(engine, calls, plan);
+    const { shape, causal, q, kv, feature, step } = one;
+    const { batch, kvHeads, keys, dim } = shape;
+    return {
+      device: bench.key,
+      suite: one.suite,
+      case: one.name,
+      kind: one.kind,
+      shape,
+      dtype: { q, kv },
+      causal,
+      ...(feature !== undefined && { feature }),
+      ...(step !== undefined && { step }),
+      kernel,
+      splits,
+      tuned,
+      sets: inputs.length,
+      ...timing(sampled),
+      flops: flopsOf(one),
+      ...(one.kind === "decode" && { bytes: 2 * bytesOf(kv, batch * keys * kvHeads * dim) }),
+      check,
+    };
+  } finally {
+    memory?.dispose();
+    for (const tensor of extra.owned ?? []) tensor.dispose();
+  }
+}
+
+function timing({ clock, callsPerSample, samples }: Awaited<ReturnType<typeof sample>>) {
+  return { clock, callsPerSample, samples, median: median(samples), spread: spread(samples) };
+}
+
+async function runMemory(bench: Bench, one: MemoryCase): Promise<Measurement> {
+  const { engine } = bench;
+  const memory = await prepare(bench, one, undefined, 1);
+  try {
+    const options = optionsOf(one, memory.inputs[0]!, {});
+    const support = engine.supports(options);
+    if (!support.supported) throw new NotMeasured(support.reason);
+    const { kernel, splits, workspaceBytes } = engine.explain(options);
+    const { shape, causal, q, kv } = one;
+    // What a matrix product, a softmax and a second product need in between: the scores, in q's type.
+    const unfused = bytesOf(q, shape.batch * shape.heads * shape.queries * shape.keys);
+    return {
+      device: bench.key,
+      suite: one.suite,
+      case: one.name,
+      kind: "memory",
+      shape,
+      dtype: { q, kv },
+      causal,
+      kernel,
+      splits,
+      clock: "host",
+      callsPerSample: 0,
+      sets: 1,
+      samples: [],
+      median: 0,
+      spread: 0,
+      memory: { workspace: workspaceBytes, unfused },
+    };
+  } finally {
+    memory.dispose();
+  }
+}
+
+/** Calls of a burst, which a device's queue holds; each is waited for before the next. */
+const burst = 100;
+
+async function runOverhead(bench: Bench, one: OverheadCase): Promise<Measurement> {
+  const { engine, plan } = bench;
+  if (one.name.startsWith("launch") && !engine.device.caps.graphs) throw new NotMeasured("the device has no graphs");
+  // A device that computes in the call would be measured computing.
+  const prepared = await one.prepare(engine);
+  try {
+    const samples: number[] = [];
+    for (let round = -50; samples.length < plan.repeats; round++) {
+      plan.signal?.throwIfAborted();
+      const start = performance.now();
+      for (let i = 0; i < burst; i++) prepared.call();
+      const took = performance.now() - start;
+      await prepared.end();
+      if (round >= 0) samples.push(took / burst);
+    }
+    return {
+      device: bench.key,
+      suite: one.suite,
+      case: one.name,
+      kind: "overhead",
+      ...(prepared.kernel !== undefined && { kernel: prepared.kernel }),
+      clock: "host",
+      sets: 1,
+      callsPerSample: burst,
+      samples,
+      median: median(samples),
+      spread: spread(samples),
+    };
+  } finally {
+    prepared.dispose();
+  }
+}
