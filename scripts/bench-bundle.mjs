@@ -1,0 +1,90 @@
+// Everything that `tessera bench` needs on a machine with no network, no Node and no compiler, in one archive:
+//   node scripts/bench-bundle.mjs            out/tessera-bench.tar.gz: Node itself, the packages as they are published with
+//                                            whatever back ends are built here, and a script that starts the command
+// There:
+//   tar xzf tessera-bench.tar.gz && tessera-bench/tessera bench --suite prefill --json result.json
+import { spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  cpSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { fail, output, root, run } from "./lib/sh.mjs";
+
+const folder = join(root, "out", "tessera-bench");
+const modules = join(folder, "node_modules");
+const tarballs = join(root, "out", "tessera-bench-tarballs");
+rmSync(folder, { recursive: true, force: true });
+rmSync(tarballs, { recursive: true, force: true });
+mkdirSync(modules, { recursive: true });
+
+// That a back end is built for one GPU only is no objection here.
+const release = ["scripts/release.mjs", "--incomplete", "--here", "--out", tarballs];
+const packing = spawnSync(process.execPath, release, { cwd: root, encoding: "utf8" });
+if (packing.status !== 0 && !/must not be published/.test(packing.stderr)) fail(packing.stderr);
+
+const names = [];
+for (const tarball of readdirSync(tarballs)) {
+  if (!tarball.endsWith(".tgz")) continue;
+  const manifest = JSON.parse(output("tar", ["-xzOf", join(tarballs, tarball), "package/package.json"]));
+  const target = join(modules, manifest.name);
+  mkdirSync(target, { recursive: true });
+  run("tar", ["-xzf", join(tarballs, tarball), "-C", target, "--strip-components=1"]);
+  names.push(manifest);
+}
+rmSync(tarballs, { recursive: true });
+
+/** What comes from elsewhere, and what that needs in turn. */
+function addForeign(name, from) {
+  if (name.startsWith("@tessera/")) return;
+  const target = join(modules, name);
+  const manifestFile = find(name, from);
+  const manifest = JSON.parse(readFileSync(manifestFile, "utf8"));
+  if (!statSync(target, { throwIfNoEntry: false }))
+    cpSync(dirname(manifestFile), target, {
+      recursive: true,
+      dereference: true,
+      filter: (path) => !/node_modules$/.test(path),
+    });
+  for (const next of Object.keys(manifest.dependencies ?? {})) addForeign(next, manifestFile);
+}
+
+/** The package.json of a dependency: some packages don't export it. */
+function find(name, from) {
+  for (const place of createRequire(from).resolve.paths(name)) {
+    const file = join(place, name, "package.json");
+    if (statSync(file, { throwIfNoEntry: false })) return realpathSync(file); // pnpm's links: what it needs is beside it
+  }
+  return fail(`${name}, which ${from} needs, isn't installed`);
+}
+
+for (const manifest of names) {
+  const source = readdirSync(join(root, "packages")).find((one) => `@tessera/${one}` === manifest.name);
+  if (!source) continue;
+  for (const name of Object.keys(manifest.dependencies ?? {}))
+    addForeign(name, join(root, "packages", source, "package.json"));
+}
+
+cpSync(process.execPath, join(folder, "node"), { dereference: true });
+const commit = output("git", ["-C", root, "rev-parse", "--short=12", "HEAD"])?.trim() ?? "";
+const changed = output("git", ["-C", root, "status", "--porcelain", "-uno"])?.trim() ? " and changes" : "";
+const script = `#!/bin/sh
+# The commit that this was made of goes into result files.
+here=$(cd "$(dirname "$0")" && pwd)
+export TESSERA_COMMIT='${commit}${changed}'
+exec "$here/node" "$here/node_modules/@tessera/cli/bin/tessera.js" "$@"
+`;
+writeFileSync(join(folder, "tessera"), script);
+chmodSync(join(folder, "tessera"), 0o755);
+const archive = join(root, "out", "tessera-bench.tar.gz");
+run("tar", ["-C", join(root, "out"), "-czf", archive, "tessera-bench"]);
+const size = (statSync(archive).size / 2 ** 20).toFixed(0);
+console.log(`${names.map(({ name }) => name).join(", ")}\n${archive.slice(root.length + 1)}, ${size} MiB`);
