@@ -73,6 +73,8 @@ for (const manifest of names) {
     addForeign(name, join(root, "packages", source, "package.json"));
 }
 
+run(process.execPath, ["scripts/build-limits.mjs"], { cwd: root });
+cpSync(join(root, "packages/bench/native/build"), join(modules, "@tessera/bench/native/build"), { recursive: true });
 cpSync(process.execPath, join(folder, "node"), { dereference: true });
 const commit = output("git", ["-C", root, "rev-parse", "--short=12", "HEAD"])?.trim() ?? "";
 const changed = output("git", ["-C", root, "status", "--porcelain", "-uno"])?.trim() ? " and changes" : "";

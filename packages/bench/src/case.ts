@@ -38,6 +38,14 @@ export interface MemoryCase {
   readonly causal: boolean;
 }
 
+/** Library product, softmax, library product: what fused attention is the answer to. */
+export interface UnfusedCase {
+  readonly kind: "unfused";
+  readonly suite: string;
+  readonly name: string;
+  readonly shape: Shape;
+}
+
 export interface OverheadCase {
   readonly kind: "overhead";
   readonly suite: string;
@@ -46,7 +54,7 @@ export interface OverheadCase {
   prepare(engine: Engine): Promise<{ call(): unknown; end(): Promise<void>; dispose(): void; kernel?: string }>;
 }
 
-export type Case = AttentionCase | MemoryCase | OverheadCase;
+export type Case = AttentionCase | MemoryCase | OverheadCase | UnfusedCase;
 
 /** Keys that queries see, over all queries of one head. */
 export function visiblePairs({ queries, keys }: Shape, causal: boolean, window?: number): number {
@@ -61,7 +69,7 @@ export function visiblePairs({ queries, keys }: Shape, causal: boolean, window?:
   return pairs;
 }
 
-export function flopsOf(one: AttentionCase): number {
+export function flopsOf(one: Pick<AttentionCase, "shape" | "causal" | "window">): number {
   const { batch, heads, dim } = one.shape;
   return 4 * batch * heads * dim * visiblePairs(one.shape, one.causal, one.window);
 }

@@ -100,6 +100,8 @@ export interface Measurement {
   /** Of decoding: bytes of keys and values. */
   readonly bytes?: number | undefined;
   readonly check?: Check | undefined;
+  /** Of unfused attention: each stage's share of one call, from the host's start to its end. */
+  readonly stages?: { readonly [name: string]: number } | undefined;
   /** Of kind "memory": bytes. */
   readonly memory?: { readonly workspace: number; readonly unfused: number } | undefined;
 }

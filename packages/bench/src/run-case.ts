@@ -2,8 +2,17 @@
 import { freemem } from "node:os";
 import type { AttentionOptions, CacheDType, Engine, Tensor } from "@tessera/core";
 import { Arenas, bytesOf, type Cut } from "./arena.js";
-import { type AttentionCase, type Case, type Extra, flopsOf, type MemoryCase, type OverheadCase } from "./case.js";
+import {
+  type AttentionCase,
+  type Case,
+  type Extra,
+  flopsOf,
+  type MemoryCase,
+  type OverheadCase,
+  type UnfusedCase,
+} from "./case.js";
 import { checkRows, spoil } from "./check.js";
+import { NoLimits, unfused } from "./limits.js";
 import { type Plan, sample } from "./measure.js";
 import type { Check, Measurement } from "./result.js";
 import { median, spread } from "./statistics.js";
@@ -27,6 +36,7 @@ export class NotMeasured extends Error {}
 export function runCase(bench: Bench, one: Case): Promise<Measurement> {
   if (one.kind === "overhead") return runOverhead(bench, one);
   if (one.kind === "memory") return runMemory(bench, one);
+  if (one.kind === "unfused") return runUnfused(bench, one);
   return runAttention(bench, one);
 }
 
@@ -200,6 +210,31 @@ async function runMemory(bench: Bench, one: MemoryCase): Promise<Measurement> {
   } finally {
     memory.dispose();
   }
+}
+
+async function runUnfused({ engine, key, plan }: Bench, { suite, name, shape }: UnfusedCase): Promise<Measurement> {
+  let measured: Awaited<ReturnType<typeof unfused>>;
+  try {
+    measured = await unfused(engine, shape, plan);
+  } catch (error) {
+    if (error instanceof NoLimits) throw new NotMeasured(error.message);
+    throw error;
+  }
+  return {
+    device: key,
+    suite,
+    case: name,
+    kind: "prefill",
+    shape,
+    dtype: { q: "f16", kv: "f16" },
+    causal: true,
+    step: "ladder-unfused",
+    kernel: "ladder-unfused",
+    callsPerSample: 1,
+    sets: 1,
+    flops: flopsOf({ shape, causal: true }),
+    ...measured,
+  };
 }
 
 /** Calls of a burst, which a device's queue holds; each is waited for before the next. */

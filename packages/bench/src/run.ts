@@ -7,10 +7,11 @@ import { Arenas } from "./arena.js";
 import { type Case, flopsOf } from "./case.js";
 import { ceilingsOf } from "./ceilings.js";
 import { commitOf, hostOf, rotation, vendorOf } from "./environment.js";
+import { gpuCeilings, NoLimits } from "./limits.js";
 import type { Plan } from "./measure.js";
 import type { Ceilings, DeviceResult, Measurement, ResultFile, RunState, Skipped } from "./result.js";
 import { type Bench, NotMeasured, runCase } from "./run-case.js";
-import { casesOf, type SuiteName } from "./suites.js";
+import { casesOf, type SuiteName, suits } from "./suites.js";
 
 export interface BenchOptions {
   readonly suites: readonly SuiteName[];
@@ -50,7 +51,7 @@ function toolOf(): ResultFile["tool"] {
 
 /** Work of a case in one unit, for estimates: bytes moved or a hundredth of the operations, whichever is more. */
 function workOf(one: Case): number {
-  if (one.kind === "overhead" || one.kind === "memory") return 0;
+  if (one.kind === "overhead" || one.kind === "memory" || one.kind === "unfused") return 0;
   const { batch, kvHeads, keys, dim } = one.shape;
   return Math.max(4 * batch * kvHeads * keys * dim, flopsOf(one) / 100);
 }
@@ -105,15 +106,22 @@ async function openAll(options: BenchOptions): Promise<Opened[]> {
     for (const { engine } of opened) engine.dispose();
     throw error;
   }
+  const refuse = (code: "device-unavailable" | "invalid-argument", message: string): never => {
+    for (const { engine } of opened) engine.dispose();
+    throw new TesseraError(code, message);
+  };
   const wanted = options.filter ?? /^/;
+  for (const suite of options.suites) {
+    if (opened.some(({ engine }) => suits(suite, engine))) continue;
+    const here = opened.map(({ key }) => key).join(", ");
+    refuse("device-unavailable", `the suite ${suite} needs the back end cuda or hip; this run is on ${here} alone`);
+  }
   for (const { engine, cases } of opened) {
-    const all = options.suites.flatMap((suite) => casesOf(suite, engine));
+    const all = options.suites.flatMap((suite) => (suits(suite, engine) ? casesOf(suite, engine) : []));
     cases.push(...all.filter((one) => wanted.test(`${one.suite}: ${one.name}`)));
   }
-  if (opened.every(({ cases }) => cases.length === 0)) {
-    for (const { engine } of opened) engine.dispose();
-    throw new TesseraError("invalid-argument", `no case of ${options.suites.join(", ")} matches ${options.filter}`);
-  }
+  if (opened.every(({ cases }) => cases.length === 0))
+    refuse("invalid-argument", `no case of ${options.suites.join(", ")} matches ${options.filter}`);
   return opened;
 }
 
@@ -164,6 +172,13 @@ export async function runBench(options: BenchOptions): Promise<ResultFile> {
       if (state === "complete") {
         show(key, { suite: "ceilings", name: "memory" }, place, 0);
         ceilings = await ceilingsOf(engine, rotateBytes, threads, plan);
+        try {
+          if (!engine.device.caps.hostMemory) ceilings = { ...ceilings, ...(await gpuCeilings(engine, plan)) };
+        } catch (error) {
+          if (!(error instanceof NoLimits)) throw error;
+          const reason = error.message.split("\n")[0]!;
+          skipped.push({ device: key, suite: "ceilings", case: "read, matrix product", reason });
+        }
       }
       for (const [index, one] of cases.entries()) {
         signal?.throwIfAborted();

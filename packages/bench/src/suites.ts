@@ -95,12 +95,14 @@ const lists: { readonly [K in SuiteName]: (engine: Engine) => Case[] } = {
   ladder: (engine) => {
     const rows = engine.kernels().filter(({ family, usable }) => family === "prefill" && usable);
     const kernels = rows.map(({ name }) => name).sort((a, b) => Number(isStep(b)) - Number(isStep(a)));
-    return tutorialSizes.flatMap((s) =>
-      kernels.map((kernel) => {
-        const one = prefill(s, { suite: "ladder", ...tutorialShape });
-        return { ...one, name: `${one.name} ${kernel}`, kernel, step: kernel };
-      }),
-    );
+    return tutorialSizes.flatMap((s) => {
+      const one = prefill(s, { suite: "ladder", ...tutorialShape });
+      const { suite, shape } = one;
+      return [
+        { kind: "unfused", suite, name: `${one.name} unfused`, shape },
+        ...kernels.map((kernel) => ({ ...one, name: `${one.name} ${kernel}`, kernel, step: kernel })),
+      ];
+    });
   },
   prefill: (engine) => {
     const suite = "prefill";
@@ -168,6 +170,11 @@ const lists: { readonly [K in SuiteName]: (engine: Engine) => Case[] } = {
 
 function isStep(kernel: string): boolean {
   return kernel.startsWith("ladder-");
+}
+
+/** Whether a device is of the kind that a suite is about: the ladder is one of GPU kernels. */
+export function suits(suite: SuiteName, engine: Engine): boolean {
+  return suite !== "ladder" || engine.backend === "cuda" || engine.backend === "hip";
 }
 
 export function casesOf(suite: SuiteName, engine: Engine): Case[] {

@@ -20,7 +20,7 @@ describe("the page", () => {
     expect(page).toContain("Imagined &lt;One&gt;");
     expect(page).not.toContain("Imagined <One>");
     expect(page).not.toContain("</script><b>");
-    expect(page.match(/<\/script>/g)).toHaveLength(2);
+    expect(page.match(/<\/script>/g)).toHaveLength(3);
     expect(page).toContain("m.json is part of a run: it was interrupted.");
     expect(page).toContain("Not measured: 2 cases");
   });

@@ -149,6 +149,11 @@ describe("a run", () => {
     await expect(absent).rejects.toMatchObject({ code: expect.stringMatching(/missing|unavailable/) });
     const nothing = runBench({ suites: ["quick"], devices: cpu, filter: /no such case/ });
     await expect(nothing).rejects.toMatchObject({ code: "invalid-argument" });
+    const ladder = runBench({ suites: ["ladder"], devices: cpu });
+    await expect(ladder).rejects.toMatchObject({
+      code: "device-unavailable",
+      message: expect.stringMatching(/needs the back end cuda or hip/),
+    });
     const twice = runBench({ suites: ["quick"], devices: [...cpu, ...cpu] });
     await expect(twice).rejects.toThrow(/given twice/);
   });

@@ -45,6 +45,7 @@ describe("tessera bench", () => {
     [["--backend", "cpu", "--library", "x.so"], /give one of them/, 2],
     [["--json", "/no/such/folder/x.json"], /--json: can't write|no such/i, 2],
     [["--backend", "hip"], /hip/, 3],
+    [["--suite", "ladder", "--backend", "cpu"], /the suite ladder needs the back end cuda or hip/, 3],
     [["--backend", "cpu", "--backend", "webgpu"], /webgpu/, 3],
   ])("%j is refused before anything is measured", async (args, message, code) => {
     const said = await tessera("bench", ...args);

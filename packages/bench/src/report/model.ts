@@ -51,6 +51,7 @@ export interface ReportRow {
   /** Bytes. */
   readonly workspace?: number | undefined;
   readonly unfused?: number | undefined;
+  readonly stages?: { readonly [name: string]: number } | undefined;
   readonly check: "ok" | "wrong" | "";
 }
 
@@ -135,6 +136,7 @@ function rowOf(id: number, device: ReportDevice, one: Measurement): ReportRow {
     intensity,
     workspace: one.memory?.workspace,
     unfused: one.memory?.unfused,
+    stages: one.stages,
     check: one.check === undefined ? "" : one.check.ok ? "ok" : "wrong",
   };
 }

@@ -24,6 +24,12 @@ function script(): string {
   throw new Error("the page's script is missing: build the package");
 }
 
+/** The page is a copy of the chart library, too. */
+function licences(): string {
+  const place = import.meta.url.endsWith(".ts") ? "../../THIRD-PARTY.txt" : "../THIRD-PARTY.txt";
+  return readFileSync(new URL(place, import.meta.url), "utf8");
+}
+
 interface Section {
   readonly id: string;
   readonly title: string;
@@ -200,6 +206,7 @@ ${skippedOf(files)}
 </main>
 <noscript><p class="notice">Charts need scripts; the numbers are all in the tables.</p></noscript>
 <script type="application/json" id="data">${data}</script>
+<script type="text/plain" id="licences">${escaped(licences())}</script>
 <script>${script()}</script>
 </body>
 </html>

@@ -58,7 +58,7 @@ export const tables = {
       ["workspace, MiB", (row) => cell.number((row.workspace ?? 0) / 2 ** 20)],
       ["scores, if unfused, MiB", (row) => cell.number((row.unfused ?? 0) / 2 ** 20)],
     ]),
-  ladder: ladderTable,
+  ladder: (model: ReportModel) => ladderTable(model) + stagesTable(model),
   compare: compareTable,
   ceilings: ceilingsTable,
 };
@@ -86,6 +86,23 @@ function ladderTable(model: ReportModel): string {
   );
   const sizes = articleSizes.map((size) => cell.text(`S ${size.toLocaleString("en")}`));
   return tableOf("The ladder, TFLOP/s", ["step", "device", ...sizes], [...own, ...article]);
+}
+
+/** Where the time of unfused attention goes. */
+function stagesTable(model: ReportModel): string {
+  const rows = of(model, ({ stages }) => stages !== undefined);
+  if (rows.length === 0) return "";
+  const names = Object.keys(rows[0]!.stages!);
+  return tableOf(
+    "Unfused attention: shares of a call",
+    head("case", "device", ...names).map((one, i) => ({ ...one, number: i > 1 })),
+    rows.map(
+      (row): Row => ({
+        device: row.device,
+        cells: [row.case, model.devices[row.device]!.label, ...names.map((name) => cell.percent(row.stages![name]))],
+      }),
+    ),
+  );
 }
 
 /** Vendors whose column stays empty until somebody sends a file. */
