@@ -1,0 +1,93 @@
+/** A registry of this machine's own, with what we publish and what that depends on, and nothing else. */
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { dirname, join } from "node:path";
+import { folderOf, foreign, type Packed } from "./pack.js";
+import { tool } from "./tools.js";
+
+export interface Registry {
+  readonly url: string;
+  stop(): void;
+}
+
+export async function startRegistry(folder: string, packed: readonly Packed[]): Promise<Registry> {
+  mkdirSync(folder, { recursive: true });
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}/`;
+  const config = join(folder, "config.yaml");
+  writeFileSync(
+    config,
+    // No uplink: what isn't published here doesn't exist.
+    `storage: ${JSON.stringify(join(folder, "storage"))}
+auth: { htpasswd: { file: ${JSON.stringify(join(folder, "htpasswd"))} } }
+uplinks: {}
+packages: { "**": { access: $all, publish: $all } }
+max_body_size: 200mb
+log: { type: stdout, format: json, level: warn }
+`,
+  );
+  const server = spawn(process.execPath, [tool("verdaccio/bin/verdaccio"), "-c", config, "-l", `127.0.0.1:${port}`], {
+    stdio: ["ignore", "ignore", "inherit"],
+  });
+  await answers(url, server);
+  // Any token: everybody may publish here, but npm asks for one.
+  const npmrc = join(folder, "npmrc");
+  writeFileSync(npmrc, `registry=${url}\n//127.0.0.1:${port}/:_authToken=anybody\n`);
+  const sources = [...packed.map(({ tarball }) => tarball), ...closure(foreign(packed).map(folderOf))];
+  for (const source of sources) publish(source, npmrc);
+  return { url, stop: () => void server.kill() };
+}
+
+function publish(source: string, npmrc: string): void {
+  const args = ["publish", source, "--userconfig", npmrc, "--ignore-scripts", "--access", "public", "--tag", "latest"];
+  const { status, stderr } = spawnSync("npm", args, { encoding: "utf8", cwd: dirname(npmrc) });
+  if (status !== 0) throw new Error(`npm publish ${source} failed:\n${stderr}`);
+}
+
+/** Folders of packages and of all that they depend on. */
+function closure(folders: readonly string[]): string[] {
+  const found = new Set<string>();
+  const add = (folder: string) => {
+    const real = realpathSync(folder);
+    if (found.has(real)) return;
+    found.add(real);
+    const { dependencies = {} } = JSON.parse(readFileSync(join(real, "package.json"), "utf8"));
+    for (const name of Object.keys(dependencies)) add(dependencyOf(real, name));
+  };
+  folders.forEach(add);
+  return [...found];
+}
+
+function dependencyOf(folder: string, name: string): string {
+  for (let at = folder; dirname(at) !== at; at = dirname(at)) {
+    const candidate = join(at, "node_modules", name);
+    if (existsSync(candidate)) return candidate;
+  }
+  throw new Error(`${name}, on which ${folder} depends, isn't installed`);
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.listen(0, "127.0.0.1", () => {
+      const { port } = server.address() as { port: number };
+      server.close(() => resolve(port));
+    });
+  });
+}
+
+async function answers(url: string, server: ChildProcess): Promise<void> {
+  const deadline = Date.now() + 60_000;
+  while (Date.now() < deadline) {
+    if (server.exitCode !== null) throw new Error(`the registry ended with ${server.exitCode}`);
+    const good = await fetch(`${url}-/ping`).then(
+      (answer) => answer.ok,
+      () => false,
+    );
+    if (good) return;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  server.kill();
+  throw new Error("the registry doesn't answer");
+}

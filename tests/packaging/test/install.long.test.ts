@@ -1,0 +1,190 @@
+/** What users do: install from a registry into an empty project, and run. */
+import { execFileSync } from "node:child_process";
+import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type Packed, packAll, root } from "../src/pack.js";
+import { answer, bundled, cjs, ends, esm, typed, workers } from "../src/programs.js";
+import { type Manager, Project } from "../src/project.js";
+import { type Registry, startRegistry } from "../src/registry.js";
+import { installTools, nodes, tool } from "../src/tools.js";
+
+const hindrance = process.platform === "linux" ? installTools() : "install tests are written for Linux";
+const skip = (context: { skip(reason: string): void }) => {
+  if (hindrance !== undefined) context.skip(hindrance);
+};
+
+const folder = mkdtempSync(join(tmpdir(), "tessera-install-"));
+chmodSync(folder, 0o755); // for the test as another user
+// Everybody's home is a folder like this one.
+const home = join(folder, "Jürgens Projekte, 注意");
+let registry: Registry;
+let packed: Packed[];
+
+beforeAll(async () => {
+  if (hindrance !== undefined) return;
+  packed = packAll(folder, { here: false });
+  registry = await startRegistry(join(folder, "registry"), packed);
+}, 300_000);
+afterAll(() => {
+  registry?.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const project = (name: string) => new Project(join(home, name), registry.url);
+const all = ["@tessera/core", "@tessera/cli"];
+const platform = () => packed.find(({ name }) => name.startsWith(`@tessera/cpu-linux-${process.arch}-gnu`))!.name;
+
+function expectAnswer(ended: ReturnType<Project["node"]>, backend = "cpu"): void {
+  expect(ended).toEqual({ status: 0, signal: null, stdout: answer(backend), stderr: "" });
+}
+
+let npmProject: Project | undefined;
+
+/** The project that most tests share. */
+function byNpm(): Project {
+  if (npmProject === undefined) {
+    npmProject = project("npm");
+    npmProject.install("npm", all);
+  }
+  return npmProject;
+}
+
+const managers: Manager[] = ["npm", "pnpm", "yarn 1", "yarn 4", "yarn 4, Plug'n'Play"];
+
+describe.each(managers)("%s", (manager) => {
+  test("installs, and ESM and CommonJS run on the CPU back end", (context) => {
+    skip(context);
+    const at = manager === "npm" ? byNpm() : project(manager.replaceAll(/\W+/g, "-"));
+    if (manager !== "npm") at.install(manager, all);
+    expectAnswer(at.program(manager, [at.write("program.mjs", esm)]));
+    expectAnswer(at.program(manager, [at.write("program.cjs", cjs)]));
+    if (manager === "npm") {
+      const installed = readdirSync(join(at.folder, "node_modules/@tessera")).sort();
+      const mine = [platform(), platform().replace("cpu-", "core-")].map((name) => name.slice("@tessera/".length));
+      expect(installed).toEqual(["cli", "core", "cpu", ...mine].sort());
+      expect(at.run(join(at.folder, "node_modules/.bin/tessera"), ["doctor"]).stdout).toMatch(
+        /Verdict: good\. Attention runs natively on cpu/,
+      );
+    }
+    if (manager !== "npm") at.remove();
+  });
+});
+
+describe("in a project that npm installed", () => {
+  let at: Project;
+  beforeAll(() => {
+    if (hindrance === undefined) at = byNpm();
+  });
+
+  test.for(nodes)(
+    "Node %s: ESM, CommonJS, and 50 workers that load, compute and are terminated",
+    ([, node], context) => {
+      skip(context);
+      expectAnswer(at.run(node, [at.write("program.mjs", esm)]));
+      expectAnswer(at.run(node, [at.write("program.cjs", cjs)]));
+      expect(at.run(node, [at.write("workers.mjs", workers)])).toEqual({
+        status: 0,
+        signal: null,
+        stdout: "50\n",
+        stderr: "",
+      });
+    },
+  );
+
+  test.for(
+    nodes.flatMap(([version, node]) => ends.map(([end, program, code]) => ({ version, node, end, program, code }))),
+  )("Node $version: $end in the middle of work keeps the exit code $code", ({ node, program, code }, context) => {
+    skip(context);
+    const { status, signal, stderr } = at.run(node, [at.write("ends.mjs", program)]);
+    expect({ status, signal }).toEqual({ status: code, signal: null });
+    if (code !== 1) expect(stderr).toBe("");
+    else expect(stderr).toContain("on purpose");
+  });
+
+  test.for([
+    ["node16", "node16", "program.mts"],
+    ["node16", "node16", "program.cts"],
+    ["nodenext", "nodenext", "program.ts"],
+    ["bundler", "esnext", "program.ts"],
+  ])("TypeScript, moduleResolution %s, module %s: %s", ([resolution, module, name], context) => {
+    skip(context);
+    at.write(name!, typed);
+    const compilerOptions = { noEmit: true, strict: true, types: [], target: "es2022" };
+    const options = { compilerOptions: { ...compilerOptions, moduleResolution: resolution, module }, files: [name] };
+    const config = at.write(`tsconfig.${resolution}.json`, JSON.stringify(options));
+    const ended = at.node([join(root, "tests/packaging/node_modules/typescript/bin/tsc"), "-p", config]);
+    expect(ended).toEqual({ status: 0, signal: null, stdout: "", stderr: "" });
+  });
+
+  test.for([
+    ["esm", "out/bundle.mjs"],
+    ["cjs", "out/bundle.cjs"],
+  ])("bundled by esbuild as %s: the native files are found beside it", ([format, out], context) => {
+    skip(context);
+    const program = at.write("bundled.mjs", bundled);
+    const flags = ["--bundle", "--minify", "--platform=node", `--format=${format}`, `--outfile=${out}`];
+    const built = at.run(tool(".bin/esbuild"), [program, ...flags, "--log-level=error"]);
+    expect(built).toMatchObject({ status: 0, stderr: "" });
+    expectAnswer(at.node([join(at.folder, out!)]));
+  });
+
+  test("read-only node_modules, as a user who owns nothing", (context) => {
+    skip(context);
+    execFileSync("chmod", ["-R", "a-w,a+rX", join(at.folder, "node_modules")]);
+    try {
+      const program = at.write("program.mjs", esm);
+      if (process.getuid?.() !== 0) return expectAnswer(at.node([program]));
+      // root may write anywhere.
+      const nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", process.execPath, program];
+      const ended = at.run("setpriv", nobody, { HOME: "/nonexistent" });
+      if (ended.status === null) context.skip("setpriv (util-linux) isn't here");
+      expectAnswer(ended);
+    } finally {
+      execFileSync("chmod", ["-R", "u+w", join(at.folder, "node_modules")]);
+    }
+  });
+});
+
+const insist = `import { openEngine } from "@tessera/core";
+await openEngine({ backend: "cpu" }).catch((error) => console.log(error.code, error.message));`;
+
+describe("without the platform's package", () => {
+  test("--omit=optional: the reference works, and the CPU's error says how to get it", (context) => {
+    skip(context);
+    const at = project("omit");
+    at.install("npm", ["@tessera/core", "@tessera/cpu"], "--omit=optional");
+    expect(existsSync(join(at.folder, "node_modules", platform()))).toBe(false);
+    expectAnswer(at.node([at.write("program.mjs", esm)]), "reference");
+    const { stdout, stderr } = at.node([at.write("insist.mjs", insist)]);
+    expect(stderr).toBe("");
+    expect(stdout).toMatch(/^backend-missing cpu can't be used \(package-missing\)/);
+    expect(stdout).toContain(`is installed without ${platform()}`);
+    expect(stdout).toContain(`1. run \`npm install --include=optional @tessera/cpu@`);
+    at.install("npm", ["@tessera/cpu"], "--include=optional");
+    expectAnswer(at.node([join(at.folder, "program.mjs")]));
+    at.remove();
+  });
+
+  test("installed for another platform (a lock file or node_modules from elsewhere)", (context) => {
+    skip(context);
+    const at = project("foreign");
+    at.install("npm", all, "--os=darwin", "--cpu=arm64");
+    expect(readdirSync(join(at.folder, "node_modules/@tessera")).sort()).toEqual(["cli", "core", "cpu"]);
+    expectAnswer(at.node([at.write("program.mjs", esm)]), "reference");
+    expect(at.node([at.write("insist.mjs", insist)]).stdout).toContain(`is installed without ${platform()}`);
+    const doctor = at.run(join(at.folder, "node_modules/.bin/tessera"), ["doctor"]);
+    expect(doctor.stdout).toMatch(/fix 1 +run `npm install --include=optional @tessera\/cpu@/);
+    at.remove();
+  });
+
+  test("npm refuses a platform package on a machine that isn't for it", (context) => {
+    skip(context);
+    const other = packed.find(({ name }) => name.includes(process.arch === "x64" ? "-arm64-" : "-x64-"));
+    if (!other) context.skip("no package for another architecture was built");
+    const at = project("refused");
+    expect(() => at.install("npm", [other!.name])).toThrow(/EBADPLATFORM/);
+    at.remove();
+  });
+});
