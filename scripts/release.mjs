@@ -10,14 +10,17 @@
 import { createHash } from "node:crypto";
 import {
   copyFileSync,
+  cpSync,
   existsSync,
   mkdirSync,
+  mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
   statSync,
   writeFileSync,
 } from "node:fs";
+import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { line, none } from "./lib/counts.mjs";
 import { cudaObjects } from "./lib/fatbin.mjs";
@@ -81,8 +84,7 @@ function objections(part, id, file) {
 const isNewer = (a, b) => a.localeCompare(b, "en", { numeric: true }) > 0;
 
 /** Copies a file into its package, without its symbol table, and says there what it is. */
-function stage(part, id, file) {
-  const folder = join(root, parts[part].folder, "npm", id);
+function stage(part, id, file, folder) {
   const target = join(folder, parts[part].file);
   copyFileSync(file, target);
   const strip = which(`${platforms[id].cpu === "arm64" && process.arch !== "arm64" ? "aarch64-linux-gnu-" : ""}strip`);
@@ -92,13 +94,11 @@ function stage(part, id, file) {
   const sha256 = createHash("sha256").update(bytes).digest("hex");
   const integrity = { [parts[part].file]: { bytes: bytes.length, sha256 } };
   writeFileSync(join(folder, "integrity.json"), `${JSON.stringify(integrity, null, 2)}\n`);
-  return [target, join(folder, "integrity.json")];
 }
 
 const counts = none();
 const rows = []; // [name, MB packed, remark]
 const sizes = new Map();
-const staged = [];
 const good = (ok) => {
   counts[ok ? "passed" : "failed"] += 1;
 };
@@ -107,6 +107,7 @@ if (!stageOnly) {
   rmSync(out, { recursive: true, force: true });
   mkdirSync(out, { recursive: true });
 }
+const scratch = mkdtempSync(join(tmpdir(), "tessera-release-"));
 const list = published();
 const versions = new Set(list.map(({ manifest }) => manifest.version));
 if (versions.size > 1) fail(`versions differ, which changesets keeps the same: ${[...versions].join(", ")}`);
@@ -114,6 +115,7 @@ if (versions.size > 1) fail(`versions differ, which changesets keeps the same: $
 for (const { folder, manifest } of list) {
   const [, part, id] = /([^/]+)\/npm\/([^/]+)$/.exec(folder) ?? [];
   let remark = "";
+  let packed = join(root, folder);
   if (id) {
     if (flag("--here") && id !== here) continue;
     const file = builtFile(part, id);
@@ -134,7 +136,13 @@ for (const { folder, manifest } of list) {
       counts.reasons[`${manifest.name}: not complete: ${bad.join("; ")}`] = 1;
     } else good(bad.length === 0);
     remark = bad.join("; ");
-    staged.push(...stage(part, id, file));
+    if (!stageOnly) {
+      // Packed from a copy: a clone stays without the files, and two of these may run at the same time.
+      packed = join(scratch, id, part);
+      cpSync(join(root, folder), packed, { recursive: true });
+      copyFileSync(join(root, "LICENSE"), join(packed, "LICENSE"));
+    }
+    stage(part, id, file, packed);
   }
   if (stageOnly) {
     if (remark) rows.push([manifest.name, "-", remark]);
@@ -142,13 +150,13 @@ for (const { folder, manifest } of list) {
   }
   const before = new Set(readdirSync(out));
   const pnpm = join(root, "node_modules/.bin/pnpm");
-  run(pnpm, ["pack", "--pack-destination", out], { cwd: join(root, folder), stdio: ["ignore", "ignore", 2] });
+  run(pnpm, ["pack", "--pack-destination", out], { cwd: packed, stdio: ["ignore", "ignore", 2] });
   const [tarball] = readdirSync(out).filter((name) => !before.has(name));
   const megabytes = statSync(join(out, tarball)).size / 1e6;
   sizes.set(manifest.name, megabytes);
   rows.push([manifest.name, megabytes.toFixed(2), remark]);
 }
-if (!stageOnly) for (const file of staged) rmSync(file);
+rmSync(scratch, { recursive: true, force: true });
 
 for (const [part, { platforms: ids, budget }] of Object.entries(parts)) {
   for (const id of ids) {

@@ -142,7 +142,15 @@ describe("tessera doctor", () => {
 
   it("--json holds all of it", async () => {
     const findings = JSON.parse((await tessera("doctor", "--json")).out);
-    expect(Object.keys(findings)).toEqual(["system", "packages", "addon", "backends", "environment", "chosen"]);
+    expect(Object.keys(findings)).toEqual([
+      "system",
+      "packages",
+      "addon",
+      "backends",
+      "environment",
+      "shadows",
+      "chosen",
+    ]);
     expect(findings.system.cores).toBeGreaterThan(0);
   });
 

@@ -75,7 +75,7 @@ const isOurs = (name: string) => (backendNames as readonly string[]).includes(na
 /** What mends a file that isn't as it was published. */
 export function damageFix(name: string): string {
   if (!isOurs(name)) return "put the whole file there, built for this machine";
-  return `delete node_modules and run \`npm install\` again; or, of a library that you built, build it again`;
+  return `delete node_modules and run \`npm install\` again; or build it again, if you built it`;
 }
 
 export interface LoadFailure {

@@ -4,6 +4,7 @@ import { rotatedQueries, stagedAppend } from "./append-parts.js";
 import { applyTuning, launch } from "./attention-call.js";
 import type { CheckedTokens } from "./check-append.js";
 import { type CheckedAttention, checkedAttention, decodeAttentionNames } from "./check-attention.js";
+import { ofAnotherCopy, otherCopy } from "./copies.js";
 import type { EngineCore } from "./engine-core.js";
 import { describe } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
@@ -24,6 +25,8 @@ export function decodeCall(core: EngineCore, options: unknown): Promise<{ out: u
     checkNames(options, names, "decode");
     const given = options as Options;
     const { cache } = given;
+    const other = otherCopy(cache);
+    if (other !== undefined) throw invalid(ofAnotherCopy("cache", "cache", other));
     if (!(cache instanceof KvCache))
       throw invalid(`cache is ${describe(cache)}; required: what engine.kvCache() gives`);
     if (cache.owner !== core) throw invalid("cache belongs to another engine");

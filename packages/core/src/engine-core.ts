@@ -1,5 +1,7 @@
 /** What tensors, caches and verbs share of an engine: the device in use, its liveness, its memory. */
+
 import type { BackendContext, KernelInfo } from "./backend.js";
+import { brandCopy } from "./copies.js";
 import { bytesOf, type DType } from "./dtype.js";
 import { TesseraError } from "./error.js";
 import { Storage } from "./storage.js";
@@ -82,3 +84,5 @@ export class EngineCore {
 export function bytesOfView(view: ArrayBufferView): Uint8Array {
   return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
 }
+
+brandCopy(EngineCore.prototype);

@@ -1,10 +1,12 @@
 /** Keys and values of sequences that grow, in device memory. */
+
 import { floats, ints, rotatedQueries, stagedAppend } from "./append-parts.js";
 import type { DTypeOf, HostResult, Operand } from "./attention-options.js";
 import type { AppendDesc, TensorDesc } from "./backend.js";
 import type { AppendOptions, CacheShape } from "./cache-options.js";
 import type { CacheState, Reservation } from "./cache-state.js";
 import { type CheckedTokens, checkAppend } from "./check-append.js";
+import { brandCopy } from "./copies.js";
 import type { CacheDType, FloatDType } from "./dtype.js";
 import type { EngineCore, GrowingCache } from "./engine-core.js";
 import { TesseraError } from "./error.js";
@@ -543,3 +545,5 @@ export class KvCache implements GrowingCache {
     return this.#state.shape;
   }
 }
+
+brandCopy(KvCache.prototype);

@@ -1,6 +1,7 @@
 /** The way in: `openEngine`, and the one-shot `attention` on the best device. */
 import type { AttentionOptions, AttentionResult, AttentionResultWithLse, KvOperand } from "./attention-options.js";
 import { type BackendName, backendNames, loadBackend } from "./backends.js";
+import { announceCopy } from "./copies.js";
 import { Engine } from "./engine.js";
 import type { HostTensor } from "./host-tensor.js";
 import { probe } from "./probe.js";
@@ -18,6 +19,7 @@ const machine: World = {
 /** `openEngine` in a world of its own, for tests. */
 export async function openEngineIn(world: World, options: EngineOptions = {}): Promise<Engine> {
   const { backend, device, selection } = await selectBackend(options, world);
+  announceCopy();
   return new Engine(backend, device, selection, options.threads);
 }
 

@@ -1,5 +1,6 @@
 /** Whatever users hand over as a tensor, checked and turned into the one form that back ends take. */
 import type { TensorDesc } from "./backend.js";
+import { ofAnotherCopy, otherCopy } from "./copies.js";
 import type { DType } from "./dtype.js";
 import { describe, dtypeOf, isFloat16Array, list } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
@@ -26,6 +27,8 @@ function tensorOperand(
   if (value.disposed) throw invalid(`${name} is a tensor that was disposed`);
   if (owner === undefined)
     throw invalid(`${name} is a tensor of an engine; this call takes host arrays: await ${name}.read()`);
+  const other = otherCopy(value.owner);
+  if (other !== undefined) throw invalid(ofAnotherCopy(name, "tensor", other));
   if (value.owner !== owner)
     throw invalid(`${name} is a tensor of another engine; read() it there and make it with this engine's tensor()`);
   return value.desc;

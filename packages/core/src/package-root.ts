@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
 /** Where this code lies. A bundle in CommonJS has no import.meta.url: then the program that was started is taken. */
-const here: string = import.meta.url ?? pathToFileURL(process.argv[1] ?? join(process.cwd(), "program")).href;
+export const here: string = import.meta.url ?? pathToFileURL(process.argv[1] ?? join(process.cwd(), "program")).href;
 
 /**
  * The folder of @tessera/core, as a URL that ends in "/". Source (src/) and build (dist/) lie at the same depth in it. In a

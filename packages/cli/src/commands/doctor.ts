@@ -2,9 +2,10 @@ import { probe } from "@tessera/core";
 import type { Command } from "commander";
 import { addon } from "../doctor/addon.js";
 import { environment } from "../doctor/environment.js";
-import { describeDoctor, type Findings } from "../doctor/findings.js";
+import { describeDoctor, type Findings, jsonOf } from "../doctor/findings.js";
 import { opens } from "../doctor/opens.js";
 import { packages } from "../doctor/packages.js";
+import { shadows } from "../doctor/shadows.js";
 import { describeSystem } from "../doctor/system.js";
 import { chosenDevice } from "../ui/chosen.js";
 import { exit, exitCodeOf, toJson } from "../ui/exit.js";
@@ -36,10 +37,11 @@ export function addDoctor(program: Command, io: Io): void {
         addon: addon(),
         backends: reports,
         environment: environment(process.env, refused),
+        shadows: shadows(),
         chosen: refused.size > 0 || unopened !== undefined ? null : chosen,
         failure: unopened?.message,
       };
-      io.out(json ? toJson(findings) : describeDoctor(findings));
+      io.out(json ? toJson(jsonOf(findings)) : describeDoctor(findings));
       if (refused.size > 0) io.setExitCode(exit.no);
       else if (unopened !== undefined) io.setExitCode(exitCodeOf(unopened));
       else io.setExitCode(chosen === null ? exit.device : exit.good);

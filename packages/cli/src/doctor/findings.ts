@@ -4,6 +4,7 @@ import type { Chosen } from "../ui/chosen.js";
 import { bytes, table } from "../ui/table.js";
 import type { Variable } from "./environment.js";
 import type { PackageFinding } from "./packages.js";
+import type { Shadow } from "./shadows.js";
 import type { System } from "./system.js";
 
 /** tessera.node, which loads the native back ends. */
@@ -19,9 +20,21 @@ export interface Findings {
   readonly addon: AddonFinding;
   readonly backends: readonly ProbeReport[];
   readonly environment: readonly Variable[];
+  /** Libraries that LD_LIBRARY_PATH puts before the system's. */
+  readonly shadows?: readonly Shadow[];
   readonly chosen: Chosen | null;
   /** Why the device that is usable by its probe doesn't open. */
   readonly failure?: string | undefined;
+}
+
+/** As `--json` gives it: each back end also with its cause and its fixes, in the words of the text. */
+export function jsonOf(findings: Findings): object {
+  const backends = findings.backends.map((report) => ({
+    ...report,
+    cause: report.state === "usable" ? "" : causeOf(report),
+    fixes: fixesOf(report),
+  }));
+  return { ...findings, backends };
 }
 
 export function describeDoctor(findings: Findings): string {
@@ -37,9 +50,13 @@ export function describeDoctor(findings: Findings): string {
     ]),
     section(
       "Packages",
-      findings.packages.map(({ name, version, folder }) => [name, version ?? "not installed", folder ?? ""]),
+      findings.packages.map(({ name, version, folder, problem }) => [
+        name,
+        version ?? "not installed",
+        `${folder ?? ""}${problem === undefined ? "" : `  (${problem})`}`,
+      ]),
     ),
-    section("Addon", [[addon.path, addon.state], ...(addon.fix === "" ? [] : [["fix", addon.fix]])]),
+    section("Addon", [[addon.path, addon.state], ...fixesOf(addon).map((step, n) => [`fix ${n + 1}`, step])]),
     `Back ends\n${findings.backends.map(describeBackend).join("")}`,
     section(
       "Environment",
@@ -47,6 +64,7 @@ export function describeDoctor(findings: Findings): string {
         ? [["nothing set that matters"]]
         : environment.map((variable) => [variable.name, variable.value, remark(variable)]),
     ),
+    ...(findings.shadows ?? []).map(({ path, meaning }) => `  ${path}\n    ${meaning}\n`),
   ];
   return `${sections.join("\n")}\n${verdict(findings)}\n`;
 }
