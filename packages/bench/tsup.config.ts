@@ -2,10 +2,10 @@ import { defineConfig } from "tsup";
 
 export default defineConfig([
   {
-    entry: { index: "src/index.ts" },
+    entry: { index: "src/index.ts", "profile-child": "src/profile-child.ts" },
     format: ["esm"],
     target: "node20",
-    dts: true,
+    dts: { entry: "src/index.ts" },
     sourcemap: true,
     clean: true,
   },

@@ -4,6 +4,7 @@
  * @packageDocumentation
  */
 
+export { withProfiles } from "./profile.js";
 export { csvOf } from "./report/csv.js";
 export { modelOf, type NamedResult } from "./report/model.js";
 export { renderReport } from "./report/render.js";

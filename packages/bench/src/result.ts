@@ -113,6 +113,19 @@ export interface Skipped {
   readonly reason: string;
 }
 
+/** One function of a kernel under Nsight Compute. */
+export interface Profile {
+  readonly device: string;
+  readonly kernel: string;
+  readonly case: string;
+  /** Its name in the binary. */
+  readonly function: string;
+  /** Under the profiler, which slows it down. */
+  readonly microseconds?: number | undefined;
+  /** By name, each from 0 to 1 or a little above. */
+  readonly shares: { readonly [name: string]: number };
+}
+
 export interface ResultFile {
   readonly format: "tessera-bench";
   readonly version: 1;
@@ -135,6 +148,7 @@ export interface ResultFile {
   readonly devices: readonly DeviceResult[];
   readonly measurements: readonly Measurement[];
   readonly skipped: readonly Skipped[];
+  readonly profiles?: readonly Profile[] | undefined;
 }
 
 export const resultVersion = 1;

@@ -47,6 +47,8 @@ export function validateResult(value: unknown, name: string): ResultFile {
     const [least, most] = [Math.min(...samples), Math.max(...samples)];
     if (!(median >= least && median <= most)) refuse(`measurements.${i}.median is not among its samples`);
   }
+  for (const [i, { device }] of (result.profiles ?? []).entries())
+    if (!keys.has(device)) refuse(`profiles.${i}.device is ${device}, which is none of its devices`);
   return result;
 }
 

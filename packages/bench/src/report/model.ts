@@ -1,6 +1,6 @@
 /** Result files as the report sees them: devices of all files in one list, measurements as rates. */
 import { bytesOf } from "../arena.js";
-import type { Ceiling, DeviceResult, Measurement, ResultFile } from "../result.js";
+import type { Ceiling, DeviceResult, Measurement, Profile, ResultFile } from "../result.js";
 import { quantile } from "../statistics.js";
 import { stepTitle } from "./article.js";
 
@@ -58,6 +58,7 @@ export interface ReportRow {
 export interface ReportModel {
   readonly devices: readonly ReportDevice[];
   readonly rows: readonly ReportRow[];
+  readonly profiles: readonly (Omit<Profile, "device"> & { readonly device: number })[];
 }
 
 export interface NamedResult {
@@ -145,6 +146,7 @@ export function modelOf(files: readonly NamedResult[]): ReportModel {
   const names = files.flatMap(({ result }) => result.devices.map(({ name, threads }) => `${name} ${threads}`));
   const devices: ReportDevice[] = [];
   const rows: ReportRow[] = [];
+  const profiles: ReportModel["profiles"][number][] = [];
   for (const { name, result } of files) {
     const ids = new Map<string, ReportDevice>();
     for (const device of result.devices) {
@@ -157,6 +159,7 @@ export function modelOf(files: readonly NamedResult[]): ReportModel {
       const device = ids.get(one.device)!;
       rows.push(rowOf(device.id, device, one));
     }
+    for (const one of result.profiles ?? []) profiles.push({ ...one, device: ids.get(one.device)!.id });
   }
-  return { devices, rows };
+  return { devices, rows, profiles };
 }

@@ -76,6 +76,13 @@ function sections(model: ReportModel): Section[] {
       table: tables.features(model),
     },
     {
+      id: "profile",
+      title: "Where the time goes",
+      text: "By Nsight Compute, on the largest case of each kernel. What warps wait for is a share of the time between two instructions of a warp; occupancy beside bandwidth and tensor cores, as alone it says little.",
+      charts: false,
+      table: tables.profile(model),
+    },
+    {
       id: "overhead",
       title: "Overhead",
       text: "Host time until a call returns, in bursts of 100.",

@@ -60,6 +60,7 @@ export const tables = {
     ]),
   ladder: (model: ReportModel) => ladderTable(model) + stagesTable(model),
   compare: compareTable,
+  profile: profileTable,
   ceilings: ceilingsTable,
 };
 
@@ -102,6 +103,21 @@ function stagesTable(model: ReportModel): string {
         cells: [row.case, model.devices[row.device]!.label, ...names.map((name) => cell.percent(row.stages![name]))],
       }),
     ),
+  );
+}
+
+/** What Nsight Compute said, function by function. */
+function profileTable({ profiles, devices }: ReportModel): string {
+  if (profiles.length === 0) return "";
+  const names = [...new Set(profiles.flatMap(({ shares }) => Object.keys(shares)))];
+  return tableOf(
+    "Kernels under Nsight Compute",
+    head("kernel", "device", "case, function", "time", ...names),
+    profiles.map(({ device, kernel: name, case: what, function: part, microseconds, shares }): Row => {
+      const values = names.map((one) => cell.percent(shares[one]));
+      const took = microseconds === undefined ? cell.text("") : cell.time(microseconds / 1000);
+      return { device, cells: [name, devices[device]!.label, `${what}, ${part}`, took, ...values] };
+    }),
   );
 }
 

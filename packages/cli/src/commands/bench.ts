@@ -23,6 +23,7 @@ interface Flags {
   readonly note?: string;
   readonly json?: string | true;
   readonly list?: boolean;
+  readonly profile?: boolean;
 }
 
 const help = `
@@ -61,6 +62,7 @@ export function addBench(program: Command, io: Io): void {
     .option("--rotate <MiB>", "inputs cycle through this much (default: twice the last cache)", wholeFrom(1))
     .option("--note <text>", "kept in the result file: what others should know of this machine")
     .option("--json [file]", "write the result file; with no name, to stdout")
+    .option("--profile", "also profile each kernel with Nsight Compute, where ncu is installed")
     .option("--list", "list the suites")
     .addHelpText("after", help)
     .action(async (flags: Flags) => {
@@ -89,10 +91,17 @@ export function addBench(program: Command, io: Io): void {
         onProgress: ({ done, total, device, suite, case: name, secondsLeft }) =>
           progress.show(`${done}/${total}, ${left(secondsLeft)} left: ${device} ${suite}: ${name}`),
       });
+      const profiled =
+        flags.profile && result.state !== "device-error"
+          ? await bench.withProfiles(result, {
+              signal: controller.signal,
+              onProgress: (what) => progress.show(`profiling ${what}`),
+            })
+          : result;
       progress.clear();
-      const text = `${JSON.stringify(bench.validateResult(result, "this run"), null, 1)}\n`;
+      const text = `${JSON.stringify(bench.validateResult(profiled, "this run"), null, 1)}\n`;
       if (typeof flags.json === "string") await writeAtomically(flags.json, [Buffer.from(text)]);
-      io.out(asJson ? text : describeRun(result, typeof flags.json === "string" ? flags.json : undefined));
+      io.out(asJson ? text : describeRun(profiled, typeof flags.json === "string" ? flags.json : undefined));
       io.setExitCode(codeOf(result));
       if (result.state === "device-error")
         for (const { key, error } of result.devices) if (error) io.err(`tessera: ${key} broke: ${error}\n`);
