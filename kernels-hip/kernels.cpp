@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kPlainKeys = 32, kPlainThreads = 256;
 constexpr int kMatrixRows = 128, kMatrixThreads = 256;
+constexpr int kDecodeRows = 16, kDecodeThreads = 256;
 constexpr int kPipelineRows = 256, kPipelineKeyTile = 64, kPipelineThreads = 512;
 constexpr int kMergeThreads = 256, kMergeRows = 8, kAppendThreads = 128;
 /// Blocks that a compute unit runs at a time, by registers and LDS: what the choice of splits counts with.
@@ -76,18 +77,23 @@ struct Architecture {
   const char* name;
   int32_t wave;
   bool matrix_f16, matrix_bf16, matrix_options;
-  int32_t matrix_max_dim;
+  int32_t matrix_max_dim, blocks_max_dim, query_bytes;
   bool pipeline;
   int32_t chiplet_units;  ///< compute units of a chiplet, by AMD's data sheets; 0: there is one
 };
 // As kernels.hip has it.
 constexpr Architecture kArchitectures[] = {
-    {"gfx90a", 64, false, true, true, 256, true, 0},   {"gfx942", 64, true, true, true, 256, true, 38},
-    {"gfx950", 64, true, true, true, 256, true, 32},   {"gfx1030", 32, false, false, false, 0, false, 0},
-    {"gfx1100", 32, true, true, false, 128, false, 0}, {"gfx1101", 32, true, true, false, 128, false, 0},
-    {"gfx1102", 32, true, true, false, 128, false, 0}, {"gfx1150", 32, true, true, false, 128, false, 0},
-    {"gfx1151", 32, true, true, false, 128, false, 0}, {"gfx1200", 32, true, true, true, 128, false, 0},
-    {"gfx1201", 32, true, true, true, 128, false, 0},
+    {"gfx90a", 64, false, true, true, 256, 256, 0, true, 0},
+    {"gfx942", 64, true, true, true, 256, 256, 0, true, 38},
+    {"gfx950", 64, true, true, true, 256, 256, 0, true, 32},
+    {"gfx1030", 32, false, false, false, 0, 0, 0, false, 0},
+    {"gfx1100", 32, true, true, false, 128, 64, 64, false, 0},
+    {"gfx1101", 32, true, true, false, 128, 64, 64, false, 0},
+    {"gfx1102", 32, true, true, false, 128, 64, 64, false, 0},
+    {"gfx1150", 32, true, true, false, 128, 64, 64, false, 0},
+    {"gfx1151", 32, true, true, false, 128, 64, 64, false, 0},
+    {"gfx1200", 32, true, true, true, 128, 128, 32, false, 0},
+    {"gfx1201", 32, true, true, true, 128, 128, 32, false, 0},
 };
 
 }  // namespace
@@ -100,6 +106,8 @@ bool set_architecture(const char* name, Limits* limits) {
     limits->matrix_bf16 = a.matrix_bf16;
     limits->matrix_options = a.matrix_options;
     limits->matrix_max_dim = a.matrix_max_dim;
+    limits->blocks_max_dim = a.blocks_max_dim;
+    limits->query_bytes = a.query_bytes;
     limits->pipeline = a.pipeline;
     limits->chiplets = a.chiplet_units > 0 && limits->compute_units > 0 && limits->compute_units % a.chiplet_units == 0
                            ? limits->compute_units / a.chiplet_units
@@ -199,6 +207,46 @@ void launch_pipeline(const Attention& a, const Plan& plan, void*, Launches* laun
   add(launches, kNames[a.q.type == Type::kBF16 ? 1 : 0][a.dim > 64 ? 1 : 0], blocks, kPipelineThreads,
       sizeof arguments);
   if (!launches->failed) launches->of[0].arguments.attention = arguments;
+}
+
+static int decode_keys(const Limits& limits) { return limits.wave == 64 ? 32 : 16; }
+
+Plan plan_decode(const Attention& a, const Limits& limits) {
+  Plan plan;
+  const int dim = padded_dim(a), keys = decode_keys(limits);
+  const bool typed = a.q.type == Type::kF16 ? limits.matrix_f16 : limits.matrix_bf16;
+  const bool blocks = a.k.type == Type::kQ8 || a.k.type == Type::kQ4;
+  if (!typed || dim > (blocks ? limits.blocks_max_dim : limits.matrix_max_dim)) return plan;
+  plan.tile_q = kDecodeRows;
+  plan.tile_k = keys;
+  plan.threads = kDecodeThreads;
+  const int waves = kDecodeThreads / limits.wave;
+  const int scores = 8 * kDecodeThreads * 4, results = (kDecodeRows * (dim + 4) + 2 * waves * kDecodeRows) * 4;
+  plan.lds_bytes = dim * limits.query_bytes + (scores > results ? scores : results);
+  const Tiling whole = tiling_of(a, kDecodeRows, keys, 1);
+  plan.splits = choose_splits(blocks_of(a, whole), static_cast<int64_t>(limits.compute_units) * kBlocksPerUnit,
+                              a.max_keys, keys, kLeastSplitKeys, a.num_splits);
+  plan.workspace_bytes = partial_bytes(a, tiling_of(a, kDecodeRows, keys, plan.splits));
+  return plan;
+}
+
+void launch_decode(const Attention& a, const Plan& plan, void* workspace, Launches* launches) {
+  static constexpr const char* kNames[2][2][3] = {
+      {{"attention_decode_f16_64", "attention_decode_f16_128", "attention_decode_f16_256"},
+       {"attention_decode_f16_64_blocks", "attention_decode_f16_128_blocks", "attention_decode_f16_256_blocks"}},
+      {{"attention_decode_bf16_64", "attention_decode_bf16_128", "attention_decode_bf16_256"},
+       {"attention_decode_bf16_64_blocks", "attention_decode_bf16_128_blocks", "attention_decode_bf16_256_blocks"}}};
+  const int dim = padded_dim(a);
+  AttentionArguments arguments;
+  arguments.attention = a;
+  arguments.tiling = tiling_of(a, kDecodeRows, plan.tile_k, plan.splits);
+  arguments.partials = static_cast<float*>(workspace);
+  const bool blocks = a.k.type == Type::kQ8 || a.k.type == Type::kQ4;
+  const char* const name = kNames[a.q.type == Type::kBF16 ? 1 : 0][blocks ? 1 : 0][dim == 64 ? 0 : dim == 128 ? 1 : 2];
+  add(launches, name, blocks_of(a, arguments.tiling), kDecodeThreads, sizeof arguments);
+  if (launches->failed) return;
+  launches->of[0].arguments.attention = arguments;
+  add_merge_of_splits(arguments, launches);
 }
 
 void launch_append(const Append& append, Launches* launches) {

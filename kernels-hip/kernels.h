@@ -18,6 +18,8 @@ struct Limits {
   bool matrix_bf16 = false;     ///< and for bf16
   bool matrix_options = false;  ///< and with soft cap, ALiBi, bias, mask
   int32_t matrix_max_dim = 0;   ///< their largest head dim
+  int32_t blocks_max_dim = 0;   ///< the largest of matrix/decode.h with k and v in blocks
+  int32_t query_bytes = 0;      ///< of LDS that it takes for queries, for each head dim
   bool pipeline = false;        ///< those of matrix/pipeline.h, for the types above
   int32_t chiplets = 1;         ///< with an L2 each, among which blocks are dealt out in turn
 };
@@ -72,6 +74,11 @@ Plan plan_pipeline(const Attention& a, const Limits& limits);
 void launch_pipeline(const Attention& a, const Plan& plan, void* workspace, Launches* launches);
 constexpr int64_t kPipelineRowBytes = INT64_C(1) << 24;
 constexpr int64_t kPipelineKeys = INT64_C(1) << 30;
+
+/// matrix/decode.h: few rows; q of a 16-bit type that Limits has; k and v of that type or f8_e4m3, or both q8_0 or q4_0; all
+/// options, any alignment, head dims up to matrix_max_dim (blocks_max_dim); splits.
+Plan plan_decode(const Attention& a, const Limits& limits);
+void launch_decode(const Attention& a, const Plan& plan, void* workspace, Launches* launches);
 
 void launch_append(const Append& append, Launches* launches);
 void launch_merge(const Merge& merge, Launches* launches);

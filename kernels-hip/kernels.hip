@@ -3,6 +3,7 @@
 #include "common/merge.h"
 #include "kernel_arguments.h"
 #include "matrix/attention.h"
+#include "matrix/decode.h"
 #include "matrix/pipeline.h"
 #include "plain/attention.h"
 
@@ -43,6 +44,36 @@ TSR_MATRIX_KERNEL(bf16_256_options, Brain, 256, true)
 #if !defined(__gfx90a__)
 TSR_MATRIX_KERNEL(f16_256, Half, 256, false)
 TSR_MATRIX_KERNEL(f16_256_options, Half, 256, true)
+#endif
+#endif
+#endif
+
+#if defined(TSR_MATRIX)
+#define TSR_DECODE(name, T, dim, blocks)                                               \
+  TSR_KERNEL(256) void attention_decode_##name(AttentionArguments p) {                 \
+    TSR_LDS(lds, (decode::lds_bytes<dim>()));                                          \
+    decode::attention<matrix::T, dim, blocks>(p.attention, p.tiling, p.partials, lds); \
+  }
+TSR_DECODE(bf16_64, Brain, 64, false)
+TSR_DECODE(bf16_128, Brain, 128, false)
+TSR_DECODE(bf16_64_blocks, Brain, 64, true)
+#if !defined(__gfx90a__)
+TSR_DECODE(f16_64, Half, 64, false)
+TSR_DECODE(f16_128, Half, 128, false)
+TSR_DECODE(f16_64_blocks, Half, 64, true)
+#endif
+#if !defined(TSR_RDNA3)  // which has no registers for it
+TSR_DECODE(bf16_128_blocks, Brain, 128, true)
+#if !defined(__gfx90a__)
+TSR_DECODE(f16_128_blocks, Half, 128, true)
+#endif
+#endif
+#if defined(TSR_CDNA)
+TSR_DECODE(bf16_256, Brain, 256, false)
+TSR_DECODE(bf16_256_blocks, Brain, 256, true)
+#if !defined(__gfx90a__)
+TSR_DECODE(f16_256, Half, 256, false)
+TSR_DECODE(f16_256_blocks, Half, 256, true)
 #endif
 #endif
 #endif

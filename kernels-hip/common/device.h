@@ -31,6 +31,10 @@
 #elif defined(__gfx1200__) || defined(__gfx1201__)
 #define TSR_RDNA4 1
 #endif
+/// Its conversions of 8 bits take and give e4m3fn.
+#if defined(__gfx950__) || defined(TSR_RDNA4)
+#define TSR_OCP_F8 1
+#endif
 
 namespace tsr::hip {
 
@@ -40,6 +44,7 @@ constexpr int kWave = 64;
 constexpr int kWave = 32;
 #endif
 
+typedef float float2v __attribute__((ext_vector_type(2)));
 typedef float float4v __attribute__((ext_vector_type(4)));
 typedef float float8v __attribute__((ext_vector_type(8)));
 typedef uint32_t word2v __attribute__((ext_vector_type(2)));
@@ -109,6 +114,10 @@ TSR_DEVICE float from_lane(float x, int lane) {
   return bits_of<float>(__builtin_amdgcn_ds_bpermute(lane << 2, bits_of<int>(x)));
 }
 TSR_DEVICE int from_lane(int x, int lane) { return __builtin_amdgcn_ds_bpermute(lane << 2, x); }
+TSR_DEVICE int64_t from_lane(int64_t x, int lane) {
+  const auto low = static_cast<uint32_t>(from_lane(static_cast<int>(x), lane));
+  return static_cast<int64_t>(from_lane(static_cast<int>(x >> 32), lane)) << 32 | low;
+}
 TSR_DEVICE int lane_index() { return thread_index() & (kWave - 1); }
 /// The wavefront's number in its block, known to be the same for all of its lanes.
 TSR_DEVICE int wave_index() { return __builtin_amdgcn_readfirstlane(thread_index() / kWave); }

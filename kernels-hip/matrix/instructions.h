@@ -67,7 +67,11 @@ struct Half {
 struct Brain {
   static constexpr Type kType = Type::kBF16;
   typedef BrainFragment Fragment;
-  TSR_DEVICE static int16_t round(float x) { return static_cast<int16_t>(bf16_bits(x)); }
+  /// Of weights: a NaN may become something else, but its row's sum stays NaN.
+  TSR_DEVICE static int16_t round(float x) {
+    const auto bits = bits_of<uint32_t>(x);
+    return static_cast<int16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+  }
 };
 
 /// This lane's elements of 16 neighbouring 16-bit elements of a row in LDS, 8-byte aligned.

@@ -27,7 +27,6 @@
 #if defined(TSR_CDNA)
 namespace tsr::hip::pipeline {
 
-using wide::float2v;
 using wide::kCopyBytes;
 using wide::Operand;
 using wide::Sum;

@@ -15,7 +15,6 @@
 #if defined(TSR_CDNA)
 namespace tsr::hip::wide {
 
-typedef float float2v __attribute__((ext_vector_type(2)));
 typedef float float16v __attribute__((ext_vector_type(16)));
 typedef float16v Sum;    ///< 32 rows of a column, half of them in each of two lanes
 typedef word4v Operand;  ///< eight 16-bit elements

@@ -47,6 +47,30 @@ const tsr::emulation::Kernel kKernels[] = {
 #endif
 #endif
 #endif
+#if defined(TSR_MATRIX)
+    TSR_ENTRY(attention_decode_bf16_64, AttentionArguments),
+    TSR_ENTRY(attention_decode_bf16_128, AttentionArguments),
+    TSR_ENTRY(attention_decode_bf16_64_blocks, AttentionArguments),
+#if !defined(__gfx90a__)
+    TSR_ENTRY(attention_decode_f16_64, AttentionArguments),
+    TSR_ENTRY(attention_decode_f16_128, AttentionArguments),
+    TSR_ENTRY(attention_decode_f16_64_blocks, AttentionArguments),
+#endif
+#if !defined(TSR_RDNA3)
+    TSR_ENTRY(attention_decode_bf16_128_blocks, AttentionArguments),
+#if !defined(__gfx90a__)
+    TSR_ENTRY(attention_decode_f16_128_blocks, AttentionArguments),
+#endif
+#endif
+#if defined(TSR_CDNA)
+    TSR_ENTRY(attention_decode_bf16_256, AttentionArguments),
+    TSR_ENTRY(attention_decode_bf16_256_blocks, AttentionArguments),
+#if !defined(__gfx90a__)
+    TSR_ENTRY(attention_decode_f16_256, AttentionArguments),
+    TSR_ENTRY(attention_decode_f16_256_blocks, AttentionArguments),
+#endif
+#endif
+#endif
 #if defined(TSR_CDNA)
     TSR_ENTRY(attention_pipeline_bf16_64, AttentionArguments),
     TSR_ENTRY(attention_pipeline_bf16_128, AttentionArguments),

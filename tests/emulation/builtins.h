@@ -33,6 +33,7 @@
 #define __builtin_amdgcn_ballot_w64(x) ::tsr::emulation::ballot(x)
 #define __builtin_amdgcn_permlane32_swap(x, y, ...) ::tsr::emulation::swap_halves(x, y)
 #define __builtin_amdgcn_perm(high, low, select) ::tsr::emulation::bytes_of(high, low, select)
+#define __builtin_amdgcn_cvt_pk_f32_fp8(word, high) ::tsr::emulation::floats_of_f8<::tsr::emulation::kF8>(word, high)
 #define __builtin_amdgcn_cvt_pkrtz(x, y) ::tsr::emulation::truncated_pair(x, y)
 #define __builtin_amdgcn_exp2f(x) ::tsr::emulation::exp2_flushed(x)
 #define __builtin_amdgcn_logf(x) std::log2(x)
@@ -137,6 +138,36 @@ inline uint32_t brain_pair(float x, float y) {
     return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
   };
   return one(x) | one(y) << 16;
+}
+
+/// The two e4m3: OCP's has bias 7, a negative zero, and NaN at 0x7f and 0xff, no infinity (OCP 8-bit floating point specification
+/// 1.0); fnuz has bias 8, and its one NaN where the negative zero would be (CDNA3 ISA guide, "FP8").
+enum class F8 {
+  kOcp,
+  kFnuz
+};
+template <F8 kFormat>
+float f8_to_float(uint32_t bits) {
+  bits &= 0xffu;
+  const uint32_t magnitude = bits & 0x7fu, exponent = magnitude >> 3, fraction = magnitude & 7u;
+  if (kFormat == F8::kOcp ? magnitude == 0x7fu : bits == 0x80u) return std::nanf("");
+  constexpr int kBias = kFormat == F8::kOcp ? 7 : 8;
+  const float size = exponent == 0
+                         ? std::ldexp(static_cast<float>(fraction), 1 - kBias - 3)
+                         : std::ldexp(static_cast<float>(8 + fraction), static_cast<int>(exponent) - kBias - 3);
+  return bits & 0x80u ? -size : size;
+}
+#if defined(__gfx942__)
+constexpr F8 kF8 = F8::kFnuz;
+#else
+constexpr F8 kF8 = F8::kOcp;
+#endif
+/// v_cvt_pk_f32_fp8: two bytes of a word, the upper ones if `high`.
+template <F8 kFormat>
+auto floats_of_f8(int word, bool high) {
+  typedef float Floats __attribute__((ext_vector_type(2)));
+  const uint32_t bits = static_cast<uint32_t>(word) >> (high ? 16 : 0);
+  return Floats{f8_to_float<kFormat>(bits), f8_to_float<kFormat>(bits >> 8)};
 }
 
 /// D = A B + C of 16 x 16 x K (or 32 x 32 x K): operands of a lane's A and B by `k_of(lane, element)`, its D by

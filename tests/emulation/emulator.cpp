@@ -230,12 +230,13 @@ bool settle_wave(int first) {
     release(whole);
     return true;
   }
+  // All lanes together, if they are: one half may ask the other, which asks only itself.
+  if (all_wait(whole, Waits::kPermute, false)) return permute_within(whole);
   bool any = false;
   for (int half = 0; half < machine.wave; half += 32) {
     const Group g{first + half, 32};
     if (all_wait(g, Waits::kPermute, false) && permute_within(g)) any = true;
   }
-  if (!any && machine.wave > 32 && all_wait(whole, Waits::kPermute, false)) any = permute_within(whole);
   return any;
 }
 

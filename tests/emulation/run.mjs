@@ -60,6 +60,15 @@ export async function buildKernels(compiler, sources = root, to = kernels, archi
   return good && (await run(compiler, ["-shared", ...outputs, "-o", to])) === 0;
 }
 
+/** The emulator's own conversions against their specifications. True if they are right. */
+async function checkFormats(compiler) {
+  const program = join(folder, "formats");
+  const here = join(root, "tests", "emulation");
+  const flags = ["-std=c++17", "-O1", "-march=x86-64-v3", "-Wno-psabi", "-D__gfx942__=1"];
+  const sources = [join(here, "formats.cpp"), join(here, "emulator.cpp")];
+  return (await run(compiler, [...flags, ...sources, "-o", program])) === 0 && (await run(program, [])) === 0;
+}
+
 async function run(program, args, options = {}) {
   const child = spawn(program, args, { cwd: root, stdio: "inherit", ...options });
   const [code] = await once(child, "close");
@@ -109,6 +118,7 @@ async function main() {
   buildTarget("played-hip7", "hip");
   if (!(await buildKernels(compiler))) fail("the kernels don't compile for the emulator");
   if (args.includes("--build")) return;
+  add(counts, (await checkFormats(compiler)) ? { passed: 1 } : { failed: 1 });
   if (!existsSync(join(root, "packages/cli/dist"))) fail("The packages aren't built. Run `npm run setup` first.");
   for (const name of asked.length > 0 ? asked : tested) {
     const begin = Date.now();

@@ -16,6 +16,7 @@ constexpr int64_t kPipelineRows = 192;
 const Kernel kPipeline{"prefill-pipeline", plan_pipeline, launch_pipeline, true};
 const Kernel kMatrix{"prefill-matrix", plan_matrix, launch_matrix, true};
 const Kernel kPrefillPlain{"prefill-plain", plan_plain, launch_plain, false};
+const Kernel kDecode{"decode-matrix", plan_decode, launch_decode, true};
 const Kernel kDecodePlain{"decode-plain", plan_plain, launch_plain, false};
 
 Variant row_of(const Kernel& kernel, tsr_kernel_family family, const char* arch, const char* summary) {
@@ -44,6 +45,17 @@ const char* pipeline_refuses(const Problem& p) {
     if (bytes < 0 || bytes > kPipelineRowBytes) return "rows of k and v are more than 2^24 bytes apart";
   }
   return nullptr;
+}
+
+bool in_blocks(const tsr::View& view) { return is_block_format(view.dtype); }
+
+const char* decode_refuses(const Problem& p) {
+  return in_blocks(p.k) != in_blocks(p.v) ? "it takes k and v both in blocks (q8_0, q4_0), or neither" : nullptr;
+}
+// RDNA3 has no registers for more.
+const char* narrow_decode_refuses(const Problem& p) {
+  if (const char* const why = decode_refuses(p)) return why;
+  return in_blocks(p.k) && (p.dim > 64 || p.value_dim > 64) ? "it takes k and v in blocks up to head dim 64" : nullptr;
 }
 
 }  // namespace
@@ -75,19 +87,33 @@ std::vector<Variant> make_catalogue(const Limits& limits) {
   plain.kv_dtypes = kCacheTypes;
   plain.splits = true;
 
+  Variant matrix_decode =
+      row_of(kDecode, TSR_FAMILY_DECODE, "gfx90a, gfx94x, gfx95x, gfx11, gfx12",
+             "Few queries against many keys: matrix instructions with the query heads of a group on one side; keys are "
+             "divided among blocks, parts merged at the end; k and v of q's type, f8_e4m3, q8_0 or q4_0");
+  matrix_decode.q_dtypes = types;
+  matrix_decode.kv_dtypes = types | dtype_bit(TSR_F8_E4M3) | dtype_bit(TSR_Q8_0) | dtype_bit(TSR_Q4_0);
+  matrix_decode.max_head_dim = limits.matrix_max_dim;
+  matrix_decode.lacks = kFeatureOtherFloatKeys;
+  matrix_decode.refuses = limits.blocks_max_dim < limits.matrix_max_dim ? narrow_decode_refuses : decode_refuses;
+  matrix_decode.splits = true;
+  matrix_decode.usable = types != 0;
+  matrix_decode.reason = matrix.reason;
+
   Variant decode = row_of(kDecodePlain, TSR_FAMILY_DECODE, "any",
                           "Few queries against many keys, any types and alignment: fp32 arithmetic, keys divided among "
                           "blocks, parts merged at the end");
   decode.kv_dtypes = kCacheTypes;
   decode.splits = true;
 
-  return {pipeline, matrix, plain, decode};
+  return {pipeline, matrix, plain, matrix_decode, decode};
 }
 
 int preference(const Problem& problem, const Variant& row) {
-  const int family = row.family == preferred_family(problem) ? 4 : 0;
-  if (&kernel_of(row) == &kPipeline) return family + (problem.max_queries >= kPipelineRows ? 2 : 0);
-  return family + (kernel_of(row).matrix ? 1 : 0);
+  const int matrix = kernel_of(row).matrix ? 4 : 0;
+  const int family = row.family == preferred_family(problem) ? 2 : 0;
+  const int pipeline = &kernel_of(row) != &kPipeline ? 0 : problem.max_queries >= kPipelineRows ? 1 : -1;
+  return matrix + family + pipeline;
 }
 
 }  // namespace tsr::hip::host

@@ -13,7 +13,7 @@ constexpr int64_t kMaxHeadDim = 256;
 
 std::vector<Variant> make_catalogue(const Limits& limits);
 
-/// The family that suits the shape, then the pipeline if its tiles are filled, then matrix instructions before fp32 arithmetic.
+/// Matrix instructions before fp32 arithmetic, then the family that suits the shape, then the pipeline if its tiles are filled.
 int preference(const Problem& problem, const Variant& row);
 
 /// What a row runs as.

@@ -39,17 +39,21 @@ void launch_attention(const Attention& a, const Plan& plan, const char* kernel, 
 bool set_architecture(const char* name, Limits* limits) {
   limits->wave = std::strncmp(name, "gfx9", 4) == 0 ? 64 : 32;
   limits->matrix_f16 = limits->matrix_bf16 = std::strcmp(name, "gfx1030") != 0;
-  limits->matrix_max_dim = 256;
+  limits->matrix_max_dim = limits->blocks_max_dim = 256;
   return true;
 }
 Plan plan_plain(const Attention& a, const Limits&) { return plan_of(a.num_splits); }
 Plan plan_matrix(const Attention&, const Limits&) { return plan_of(1); }
+Plan plan_decode(const Attention& a, const Limits&) { return plan_of(a.num_splits); }
 Plan plan_pipeline(const Attention&, const Limits&) { return plan_of(1); }
 void launch_plain(const Attention& a, const Plan& plan, void*, Launches* launches) {
   launch_attention(a, plan, "attention_plain", launches);
 }
 void launch_matrix(const Attention& a, const Plan& plan, void*, Launches* launches) {
   launch_attention(a, plan, "attention_matrix", launches);
+}
+void launch_decode(const Attention& a, const Plan& plan, void*, Launches* launches) {
+  launch_attention(a, plan, "attention_plain", launches);
 }
 void launch_pipeline(const Attention& a, const Plan& plan, void*, Launches* launches) {
   launch_attention(a, plan, "attention_matrix", launches);

@@ -9,6 +9,7 @@ import { numbers } from "./numbers.js";
 import { scores } from "./scores.js";
 import { sequences } from "./sequences.js";
 import { shapes } from "./shapes.js";
+import { tiles } from "./tiles.js";
 import { elementTypes } from "./types.js";
 import { visibility } from "./visibility.js";
 
@@ -26,4 +27,5 @@ export const cases: readonly Case[] = [
   ...caches,
   ...merges,
   ...large,
+  ...tiles,
 ];

@@ -1,0 +1,32 @@
+/** Long enough that a pipeline of key tiles gets going: it has a part without edges, which short cases never reach. */
+import { attention, type Case } from "../case.js";
+
+export const tiles: Case[] = [
+  attention("tiles/causal", "where the part without a mask ends differs by row", [1, 320, 704, 2, 1, 64], {
+    causal: true,
+    types: "f16",
+  }),
+  attention("tiles/causal/128", "the same in the other head dim, heads of a group", [1, 300, 640, 4, 2, 128], {
+    causal: true,
+    types: "bf16",
+  }),
+  attention("tiles/lengths", "keys end in a tile that is fetched ahead of its use", [2, 200, 640, 2, 1, 128], {
+    lengthsK: [640, 449],
+    types: "f16",
+  }),
+  attention("tiles/window", "the first tile has an edge too", [1, 290, 900, 1, 1, 64], {
+    window: [450, 0],
+    causal: true,
+    types: "bf16",
+  }),
+  attention("tiles/scale", "negative, of which the maximum is the least product", [1, 70, 460, 2, 1, 64], {
+    scale: -0.5,
+    types: "f16",
+  }),
+  attention("tiles/packed", "sequences of many tiles next to one of none", [3, 200, 500, 2, 2, 64], {
+    packedQ: [200, 0, 130],
+    packedK: [500, 0, 450],
+    types: "f16",
+    level: "full",
+  }),
+];
