@@ -7,8 +7,11 @@
 namespace tsr::cuda::sm90 {
 
 struct Instance {
-  int32_t dim;  ///< of q, k and v: what a tile holds
+  int32_t dim;        ///< of q and k: what a tile holds
+  int32_t value_dim;  ///< of v
   int32_t keys;
+  int32_t rows;
+  int32_t threads;
   int32_t shared_bytes;
   cudaError_t (*launch)(const Attention& a, const Maps& maps, const Launch& launch, int blocks, cudaStream_t stream);
 };

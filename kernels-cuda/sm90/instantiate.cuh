@@ -9,6 +9,14 @@
 
 namespace tsr::cuda::sm90 {
 
+/// A kernel and not a memset, because kernels may overlap: the other starts while this one does, and waits for it before it
+/// looks at the counter.
+template <class T>
+__global__ void reset(uint32_t* counter) {
+  let_later_kernel_start();
+  *counter = 0;
+}
+
 template <class Shape>
 cudaError_t launch(const Attention& a, const Maps& maps, const Launch& launch, int blocks, cudaStream_t stream) {
   static std::atomic<uint64_t> allowed{0};
@@ -17,21 +25,33 @@ cudaError_t launch(const Attention& a, const Maps& maps, const Launch& launch, i
       error != cudaSuccess) {
     return error;
   }
-  kernel<<<blocks, Shape::kThreads, Shape::kSharedBytes, stream>>>(a, maps, launch);
-  return cudaPeekAtLastError();
+  reset<typename Shape::Element><<<1, 1, 0, stream>>>(launch.counter);
+  if (const cudaError_t error = cudaPeekAtLastError(); error != cudaSuccess) return error;
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(Shape::kThreads);
+  config.dynamicSmemBytes = Shape::kSharedBytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, a, maps, launch);
 }
 
 template <class Shape>
 constexpr Instance instance() {
-  return {Shape::kDim, Shape::kKeys, Shape::kSharedBytes, launch<Shape>};
+  return {Shape::kDim,     Shape::kValueDim,    Shape::kKeys, Shape::kRows,
+          Shape::kThreads, Shape::kSharedBytes, launch<Shape>};
 }
 
-// T, D, Dv, keys of a tile.
+// T, D, Dv, keys of a tile, consumers. What `choose` in prefill.cu takes is the first that fits.
 template <class T>
 constexpr Instance kInstances[] = {
-    instance<Shape<T, 64, 64, 128>>(),
-    instance<Shape<T, 128, 128, 128>>(),
-    instance<Shape<T, 256, 256, 64>>(),
+    instance<Shape<T, 64, 64, 128, 3>>(),   instance<Shape<T, 64, 64, 128, 2>>(),
+    instance<Shape<T, 128, 128, 128, 2>>(), instance<Shape<T, 192, 128, 96, 2>>(),
+    instance<Shape<T, 192, 192, 80, 2>>(),  instance<Shape<T, 256, 256, 64, 2>>(),
 };
 
 }  // namespace tsr::cuda::sm90

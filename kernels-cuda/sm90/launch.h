@@ -9,7 +9,7 @@ namespace tsr::cuda::sm90 {
 
 /// Tensor maps: (columns, rows, heads, batch or page) in boxes of 64 columns.
 struct Maps {
-  CUtensorMap q, k, v;
+  CUtensorMap q, k, v, out;
 };
 
 struct Launch {

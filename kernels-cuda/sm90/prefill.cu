@@ -13,7 +13,7 @@ using namespace sm90;
 
 /// Keys and values of the heads of one section stay in the L2 cache together if they are no more than this.
 constexpr int64_t kSectionBytes = int64_t{32} << 20;
-constexpr int kRows = 128, kHalfRows = 64, kThreads = 384, kCounterBytes = 64;
+constexpr int kWarpgroupRows = 64, kOutRows = 16, kCounterBytes = 64;
 
 InstanceList instances(bool f16) {
 #if defined(TSR_HAVE_SM90A)
@@ -23,10 +23,21 @@ InstanceList instances(bool f16) {
 #endif
 }
 
+/// A page is whole key tiles, or a key tile is whole pages.
+bool pages_fit(const Attention& a, int keys) {
+  return !a.paged() || a.page_size % keys == 0 || keys % a.page_size == 0;
+}
+
+/// Query tiles at the start of a head see few keys, those at its end many; else all see about as many.
+bool triangular(const Attention& a) { return a.causal && a.window_left < 0 && 2 * a.max_queries > a.max_keys; }
+
 const Instance* choose(const Attention& a, const Limits& limits) {
   const InstanceList list = instances(a.q.type == Type::kF16);
   for (const Instance* i = list.begin; i != list.end; ++i) {
-    if (i->dim >= a.dim && i->dim >= a.value_dim && i->shared_bytes <= limits.shared_per_block) return i;
+    if (i->dim < a.dim || i->value_dim < a.value_dim || i->shared_bytes > limits.shared_per_block) continue;
+    if (!pages_fit(a, i->keys)) continue;
+    if (i->rows > 128 && a.max_queries <= 128) continue;  // a third of the tile would be empty
+    return i;
   }
   return nullptr;
 }
@@ -73,27 +84,26 @@ Plan plan_wgmma(const Attention& a, const Limits& limits) {
   Plan plan;
   const Instance* const instance = choose(a, limits);
   if (instance == nullptr || encoder() == nullptr || a.key_rows > INT32_MAX || a.query_rows > INT32_MAX) return plan;
-  plan.tile_q = kRows;
+  plan.tile_q = instance->rows;
   plan.tile_k = instance->keys;
   plan.stages = 2;
-  plan.threads = kThreads;
+  plan.threads = instance->threads;
   plan.shared_bytes = instance->shared_bytes;
   plan.workspace_bytes = kCounterBytes;
   plan.config = limits.multiprocessors;
   return plan;
 }
 
-cudaError_t launch_wgmma(const Attention& a, const Plan& plan, void* workspace, cudaStream_t stream) {
-  Limits limits;
-  limits.shared_per_block = plan.shared_bytes;
-  const Instance* const instance = choose(a, limits);
-  if (instance == nullptr || plan.threads == 0) return cudaErrorInvalidConfiguration;
+namespace {
 
-  const int64_t tiles = a.packed_q ? a.query_rows / kRows + a.batch : (a.query_rows + kRows - 1) / kRows;
+cudaError_t launch_instance(const Instance* instance, const Attention& a, int64_t section_bytes, int multiprocessors,
+                            void* workspace, cudaStream_t stream) {
+  const int64_t rows = instance->rows;
+  const int64_t tiles = a.packed_q ? a.query_rows / rows + a.batch : (a.query_rows + rows - 1) / rows;
   const int64_t lanes = a.packed_q ? a.heads : static_cast<int64_t>(a.batch) * a.heads;
   if (tiles * lanes > INT32_MAX) return cudaErrorInvalidConfiguration;
   const int64_t head_bytes = (a.packed_k ? a.key_rows : a.max_keys) * (a.dim + a.value_dim) * 2;
-  const int64_t kv_heads = head_bytes > 0 ? kSectionBytes / head_bytes : lanes;
+  const int64_t kv_heads = head_bytes > 0 ? section_bytes / head_bytes : lanes;
   Launch launch;
   launch.order = {static_cast<uint32_t>(tiles), static_cast<uint32_t>(lanes),
                   static_cast<uint32_t>(clamped((kv_heads > 0 ? kv_heads : 1) * a.group, 1, lanes))};
@@ -105,15 +115,24 @@ cudaError_t launch_wgmma(const Attention& a, const Plan& plan, void* workspace, 
   const int64_t q_batch = a.packed_q ? 1 : a.batch;
   const int64_t k_batch = a.paged() ? a.page_count : a.packed_k ? 1 : a.batch;
   const int64_t k_rows = a.paged() ? a.page_size : a.key_rows;
-  if (!encode(&maps.q, a.q, {a.dim, a.query_rows, a.heads, q_batch}, kHalfRows) ||
+  if (!encode(&maps.q, a.q, {a.dim, a.query_rows, a.heads, q_batch}, kWarpgroupRows) ||
       !encode(&maps.k, a.k, {a.dim, k_rows, a.kv_heads, k_batch}, launch.box_rows) ||
-      !encode(&maps.v, a.v, {a.value_dim, k_rows, a.kv_heads, k_batch}, launch.box_rows)) {
+      !encode(&maps.v, a.v, {a.value_dim, k_rows, a.kv_heads, k_batch}, launch.box_rows) ||
+      !encode(&maps.out, a.out, {a.value_dim, a.query_rows, a.heads, q_batch}, kOutRows)) {
     return cudaErrorInvalidValue;
   }
-  if (const cudaError_t error = cudaMemsetAsync(workspace, 0, sizeof(uint32_t), stream); error != cudaSuccess)
-    return error;
-  const int64_t blocks = tiles * lanes < plan.config ? tiles * lanes : plan.config;
+  const int64_t blocks = tiles * lanes < multiprocessors ? tiles * lanes : multiprocessors;
   return instance->launch(a, maps, launch, static_cast<int>(blocks), stream);
+}
+
+}  // namespace
+
+cudaError_t launch_wgmma(const Attention& a, const Plan& plan, void* workspace, cudaStream_t stream) {
+  Limits limits;
+  limits.shared_per_block = plan.shared_bytes;
+  const Instance* const instance = choose(a, limits);
+  if (instance == nullptr || plan.threads == 0) return cudaErrorInvalidConfiguration;
+  return launch_instance(instance, a, triangular(a) ? kSectionBytes : 0, plan.config, workspace, stream);
 }
 
 }  // namespace tsr::cuda

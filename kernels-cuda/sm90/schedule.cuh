@@ -12,6 +12,7 @@ namespace tsr::cuda::sm90 {
 struct Tile {
   int32_t batch;
   int32_t head;
+  int32_t kv_head;
   int32_t first_query;
   int32_t queries;    ///< of the sequence
   int32_t query_row;  ///< of query 0 in the tensor (packed), else 0
@@ -27,15 +28,16 @@ struct Tile {
   int32_t clean_to;
 };
 
-/// Makes a Tile. All arithmetic that could leave 32 bits is cut to where it makes no difference.
+/// Fills in a Tile. All arithmetic that could leave 32 bits is cut to where it makes no difference.
 template <int kRows, int kKeys>
-__device__ __forceinline__ Tile tile_of(const Attention& a, const sm80::Place& place) {
+__device__ __forceinline__ void make_tile(const Attention& a, const sm80::Place& place, Tile& t) {
   const Sequence s = sequence_of(a, place.batch);
   constexpr int64_t kFar = int64_t{1} << 30;
-  Tile t;
+  const int first_query = place.tile * kRows;
   t.batch = place.batch;
   t.head = place.head;
-  t.first_query = place.tile * kRows;
+  t.kv_head = place.head / a.group;
+  t.first_query = first_query;
   t.queries = static_cast<int32_t>(s.queries);
   t.query_row = static_cast<int32_t>(s.query_row);
   t.key_row = static_cast<int32_t>(s.key_row);
@@ -45,23 +47,26 @@ __device__ __forceinline__ Tile tile_of(const Attention& a, const sm80::Place& p
   t.count = static_cast<int32_t>(v.key_count);
   const Span all = v.keys(Span{0, s.queries});
   t.clean_from = static_cast<int32_t>(all.begin);
-  t.clean_to = static_cast<int32_t>(all.end);
+  // Behind the memory that copies read there are zeros.
+  const int64_t readable = a.paged() ? kFar : a.packed_k ? a.key_rows - s.key_row : a.key_rows;
+  t.clean_to = static_cast<int32_t>(all.end < readable ? all.end : kFar);
 
-  const int64_t end = t.first_query + kRows < s.queries ? t.first_query + kRows : s.queries;
-  const Span queries{t.first_query, end};
+  const int64_t end = first_query + kRows < s.queries ? first_query + kRows : s.queries;
+  const Span queries{first_query, end};
   const Span seen = v.keys(queries);
-  // Rows past the sequence's end are masked like any other: such a tile has no step without a mask.
-  const Span whole = t.first_query + kRows <= s.queries ? v.common_keys(queries) : Span{0, 0};
   // A tile that sees nothing has one step, all masked, and writes zeros.
-  const int first = seen.empty() ? 0 : static_cast<int>(seen.begin / kKeys);
-  const int last = seen.empty() ? 0 : static_cast<int>((seen.end - 1) / kKeys);
-  t.steps = last - first + 1;
+  const int first = seen.empty() ? 0 : static_cast<int>(seen.begin) / kKeys;
+  const int last = seen.empty() ? 0 : static_cast<int>(seen.end - 1) / kKeys;
+  const int steps = last - first + 1;
+  t.steps = steps;
   t.last_key = last * kKeys;
-  const int whole_first = static_cast<int>((whole.begin + kKeys - 1) / kKeys),
-            whole_end = static_cast<int>(whole.end / kKeys);
-  t.unmasked = whole_end > whole_first ? whole_end - whole_first : 0;
-  t.masked = t.unmasked > 0 ? last + 1 - whole_end : t.steps;
-  return t;
+  // Rows past the sequence's end are masked like any other: such a tile has no step without a mask.
+  const Span whole = first_query + kRows <= s.queries ? v.common_keys(queries) : Span{0, 0};
+  const int whole_first = static_cast<int>((static_cast<uint32_t>(whole.begin) + kKeys - 1) / kKeys),
+            whole_end = static_cast<int>(whole.end) / kKeys;
+  const int unmasked = whole_end > whole_first ? whole_end - whole_first : 0;
+  t.unmasked = unmasked;
+  t.masked = unmasked > 0 ? last + 1 - whole_end : steps;
 }
 
 }  // namespace tsr::cuda::sm90
