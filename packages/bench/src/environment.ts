@@ -29,7 +29,9 @@ export function hostOf(): ResultFile["host"] {
   const os = /^PRETTY_NAME="?([^"\n]*)/m.exec(textOf("/etc/os-release") ?? "")?.[1] ?? process.platform;
   const cpu = cpus()[0]?.model.trim() ?? "unknown";
   const cores = availableParallelism();
-  return { os, kernel: release(), arch: process.arch, cpu, cores, memoryBytes: totalmem() };
+  // What a distributor or a hosting company appends is nobody's business.
+  const kernel = /^[\d.]*\d/.exec(release())?.[0] ?? release();
+  return { os, kernel, arch: process.arch, cpu, cores, memoryBytes: totalmem() };
 }
 
 /** The commit of the sources, in a clone; TESSERA_COMMIT where they were copied without one. */

@@ -49,6 +49,11 @@ function groupBy<T>(rows: readonly T[], key: (row: T) => string): Map<string, T[
   return groups;
 }
 
+/** What two suites have measured counts once. */
+function once(rows: readonly ReportRow[]): ReportRow[] {
+  return [...groupBy(rows, (row) => `${row.device} ${row.size} ${row.kernel}`).values()].map((same) => same[0]!);
+}
+
 const common = { marginLeft: 52, marginBottom: 40, style: { background: "none" } } as const;
 
 /** A rate over sizes: a line for each device and kernel. */
@@ -99,7 +104,8 @@ function sweep(
 function prefillCharts(view: View, rows: readonly ReportRow[]): Chart[] {
   const charts: Chart[] = [];
   const prefill = rows.filter((row) => row.kind === "prefill" && row.step === "" && row.feature === "");
-  for (const [series, group] of groupBy(prefill, (row) => row.series)) {
+  for (const [series, all] of groupBy(prefill, (row) => row.series)) {
+    const group = once(all);
     if (new Set(group.map(({ size }) => size)).size < 2) continue;
     charts.push(sweep(view, series, group, { x: "S", y: "TFLOP/s" }, (row) => row.tflops));
     if (group.some(({ share }) => share !== undefined)) {
@@ -162,12 +168,8 @@ function decodeCharts(view: View, rows: readonly ReportRow[]): Chart[] {
   const decode = rows.filter(({ kind, suite }) => kind === "decode" && suite !== "gqa");
   for (const [series, group] of groupBy(decode, (row) => row.series)) {
     if (new Set(group.map(({ size }) => size)).size < 2) continue;
-    // A case of two suites counts once.
-    const once = [...groupBy(group, (row) => `${row.device} ${row.size} ${row.kernel}`).values()].map(
-      (same) => same[0]!,
-    );
     const limit = (device: ReportDevice) => device.read ?? device.copy;
-    charts.push(sweep(view, series, once, { x: "keys", y: "GB/s" }, (row) => row.gbs, limit));
+    charts.push(sweep(view, series, once(group), { x: "keys", y: "GB/s" }, (row) => row.gbs, limit));
   }
   return charts;
 }
