@@ -3,6 +3,7 @@
 //                                            whatever back ends are built here, and a script that starts the command
 // There:
 //   tar xzf tessera-bench.tar.gz && tessera-bench/tessera bench --suite prefill --json result.json
+//   tessera-bench/node tessera-bench/node_modules/@tessera/bench/native/compare.mjs cuda     the harness beside a plain loop
 import { spawnSync } from "node:child_process";
 import {
   chmodSync,
@@ -75,6 +76,7 @@ for (const manifest of names) {
 
 run(process.execPath, ["scripts/build-limits.mjs"], { cwd: root });
 cpSync(join(root, "packages/bench/native/build"), join(modules, "@tessera/bench/native/build"), { recursive: true });
+cpSync(join(root, "packages/bench/native/compare.mjs"), join(modules, "@tessera/bench/native/compare.mjs"));
 cpSync(process.execPath, join(folder, "node"), { dereference: true });
 const commit = output("git", ["-C", root, "rev-parse", "--short=12", "HEAD"])?.trim() ?? "";
 const changed = output("git", ["-C", root, "status", "--porcelain", "-uno"])?.trim() ? " and changes" : "";
