@@ -108,8 +108,10 @@ TSR_DEVICE float sum_of_column(float x, int lane) { return x + from_lane(x, lane
 #define TSR_COPY "global_load_lds_dword "
 #define TSR_COPY_END "\n\t"
 #endif
-// A word of m0 needs one instruction between itself and its use (CDNA3 ISA guide, "manually inserted wait states").
-#define TSR_COPY_TO "s_mov_b32 m0, %0\n\ts_nop 0\n\t"
+// A word of m0 needs one wait state before its use, and a scalar register that a vector instruction wrote (one that the compiler
+// had put by, say) five: the compiler, which counts them elsewhere, doesn't look into this (CDNA3 ISA guide, "manually inserted
+// wait states").
+#define TSR_COPY_TO "s_mov_b32 m0, %0\n\ts_nop 3\n\t"
 
 /// Copy i of lane l: from `base` + offsets[i] + i * 64 * kCopyBytes to `to` + (i * 64 + l) * kCopyBytes; the instruction adds its
 /// offset to either address (LLVM, llvm.amdgcn.global.load.lds). `base` and `to` are of the whole wavefront.
