@@ -19,13 +19,12 @@ __device__ __forceinline__ void copy_units(uint32_t to, const Rows& rows, int co
                                         : 1;
   constexpr int kRowsAtOnce = 32 * L::kTeam / kAlong;
   const int row = lane / kAlong, byte = (kFirst + lane % kAlong) * kUnitBytes;
-  const uint32_t target = to + row * L::kStride + byte;
   const char* source = rows.first(row) + byte;
 #pragma unroll
   for (int first = 0; first < kTileKeys; first += kRowsAtOnce) {
     if (first > 0) source = rows.next(source, row + first, byte, kRowsAtOnce);
     if (kRowsAtOnce <= kTileKeys || row < kTileKeys) {
-      copy_async<kUnitBytes>(target + first * L::kStride, source, kWhole || row + first < count);
+      copy_async<kUnitBytes>(to + L::place(row + first, byte), source, kWhole || row + first < count);
     }
   }
   if constexpr (kUnits > kAlong) {
@@ -45,7 +44,7 @@ __device__ __forceinline__ void copy_any(uint32_t to, const Rows& rows, int coun
       const int row = first + (lane >> shift);
       const char* const source = rows.first(row) + byte;
       if (row >= kTileKeys) continue;
-      const uint32_t target = to + row * L::kStride + byte;
+      const uint32_t target = to + L::place(row, byte);
       const bool there = row < count;
       if (unit == 16) {
         copy_async<16>(target, source, there);

@@ -27,9 +27,11 @@ __device__ __forceinline__ void copy_1(uint32_t to, const char* from, bool there
   asm volatile("st.shared.u8 [%0], %1;" ::"r"(to), "h"(value) : "memory");
 }
 
-/// Waits until at most `pending` (0, 1 or 2) groups of this thread are under way.
+/// Waits until at most `pending` (0 to 3) groups of this thread are under way.
 __device__ __forceinline__ void copy_async_wait_for(int pending) {
-  if (pending == 2) {
+  if (pending == 3) {
+    copy_async_wait<3>();
+  } else if (pending == 2) {
     copy_async_wait<2>();
   } else if (pending == 1) {
     copy_async_wait<1>();
@@ -83,6 +85,85 @@ __device__ __forceinline__ uint32_t e4m3_halves(uint32_t x) {
   return r;
 #endif
 }
+
+// Bulk copies, their barriers and clusters: sm_90 and up.
+#if __CUDA_ARCH__ >= 900
+constexpr bool kHasBulkCopies = __CUDA_ARCH__ < 1000, kHasClusters = true;  // (sm_100 and sm_120 would spill)
+__device__ __forceinline__ void bulk_barrier_init(uint32_t barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+}
+/// After the barriers' init, before a barrier of the threads.
+__device__ __forceinline__ void bulk_barrier_init_done() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// The barrier's one arrival: its phase ends when `bytes` have been copied.
+__device__ __forceinline__ void bulk_expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+/// All of it 16-byte aligned.
+__device__ __forceinline__ void bulk_copy(uint32_t to, const char* from, int bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void bulk_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "WAIT_%=: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra WAIT_%=;\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+/// All threads of the cluster arrive, and wait for each other later. Orders nothing but what a fence did before.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+/// Phase 0 of a barrier that other blocks of the cluster complete.
+__device__ __forceinline__ void cluster_barrier_wait(uint32_t barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "WAIT_%=: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
+      "@!done bra WAIT_%=;\n"
+      "}" ::"r"(barrier)
+      : "memory");
+}
+/// What lies at the same place in the shared memory of the cluster's block `rank`.
+__device__ __forceinline__ uint32_t address_in(uint32_t address, int rank) {
+  uint32_t r;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
+  return r;
+}
+/// To another block's shared memory; counted on `barrier` there.
+__device__ __forceinline__ void store_2_in_cluster(uint32_t to, float2 x, uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
+               "f"(x.x), "f"(x.y), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void store_4_in_cluster(uint32_t to, float4 x, uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+               "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier)
+               : "memory");
+}
+#else  // never called
+constexpr bool kHasBulkCopies = false, kHasClusters = false;
+__device__ __forceinline__ void bulk_barrier_init(uint32_t) {}
+__device__ __forceinline__ void bulk_barrier_init_done() {}
+__device__ __forceinline__ void bulk_expect(uint32_t, int) {}
+__device__ __forceinline__ void bulk_copy(uint32_t, const char*, int, uint32_t) {}
+__device__ __forceinline__ void bulk_wait(uint32_t, uint32_t) {}
+__device__ __forceinline__ void cluster_arrive() {}
+__device__ __forceinline__ void cluster_wait() {}
+__device__ __forceinline__ void cluster_barrier_wait(uint32_t) {}
+__device__ __forceinline__ uint32_t address_in(uint32_t address, int) { return address; }
+__device__ __forceinline__ void store_2_in_cluster(uint32_t, float2, uint32_t) {}
+__device__ __forceinline__ void store_4_in_cluster(uint32_t, float4, uint32_t) {}
+#endif
 
 /// Lets the next kernel of the stream start, if it was launched to overlap with this one.
 __device__ __forceinline__ void allow_next_kernel() {

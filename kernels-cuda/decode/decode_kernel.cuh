@@ -1,10 +1,12 @@
 // Attention of few query rows against a long cache: split-KV decode on mma.sync, sm_80 and up.
 //
-// Work. A block takes one KV head (or two that adjoin in memory), 8 or 16 query rows of it (queries x heads of the group) and
-//   one split of the keys that those rows see. Each warp takes every warps-th tile of 16 keys for itself, with its own ring of
-//   copies, running maximum, sums and accumulators: no barrier of the block between the start and the end. Of two heads each
-//   has a warp, and the two share a ring. Then the warps are merged in order; splits by a second small kernel, in order too.
-//   Results don't depend on timing.
+// This kernel takes every option; the usual case has one of its own (decode_plain.cuh).
+// Work. A block takes one KV head (the usual case: or two or eight that adjoin in memory), 8 or 16 query rows of it (queries x
+//   heads of the group) and one split of the keys that those rows see. Each warp takes every n-th tile of 16 keys for
+//   itself, with its own ring of copies, running maximum, sums and accumulators: no barrier of the block between the start
+//   and the end. Of several heads each has a warp, and they share a ring. Then the warps are merged in order, and splits by
+//   a second small kernel, or, in the usual case, by a cluster of blocks. Results don't depend on timing.
+// Copies. cp.async; in the usual case on sm_90 also in bulk, counted by barriers in shared memory.
 // Products. S^T = K q^T and O^T = V^T P^T by mma.m16n8k16: keys, then head dims, on M, query rows on N, so a lane keeps two
 //   rows' statistics and accumulators (fp32) for each N tile, and P goes from accumulator to operand by movmatrix. K and V of
 //   every format enter exactly as stored (decode_scores.cuh, decode_values.cuh).
@@ -13,8 +15,7 @@
 //   hence words used as they lie, nibbles as subnormals without conversion, and 16-byte copies across two heads.
 // Registers. Accumulators: 4 for each 16 dims and N tile; queries: 2; up to 96 together at D 128. At D 256 the queries stay in
 //   shared memory. Two N tiles and 16-bit values: 8 warps of up to 255 registers; else 16 warps of 128.
-// Shared memory. For each warp (or two) `stages` tiles of K and V, rows padded to an odd multiple of 16 bytes (no bank
-//   conflicts); scores of a tile where options need them; the block's query operand; the merge reuses the tiles.
+// Shared memory. For each warp (or two) `stages` tiles of K and V without bank conflicts (decode_layout.cuh); scores of a tile where options need them; the block's query operand; the merge reuses the tiles.
 #pragma once
 
 #include "decode_copy.cuh"
@@ -23,7 +24,8 @@
 
 namespace tsr::cuda::decode {
 
-/// Keys of a block: its split of those that its rows see, and those that every row sees.
+/// Keys that a block's rows see, and those that every row sees. Its warps take every (splits x warps)-th stage of them: all
+/// splits read the same part of the cache at the same time.
 struct BlockKeys {
   int begin, end;
   int common_begin, common_end;
@@ -34,15 +36,11 @@ __device__ __forceinline__ BlockKeys block_keys(const Parameters& p, const Seque
   const int rows = static_cast<int>(s.queries) * p.a.group;
   const int first = w.tile * L::kRows, last = min(first + L::kRows, rows);
   if (first >= last) return {0, 0, 0, 0};
-  const Span queries{first / p.a.group, (last - 1) / p.a.group + 1};
+  Span queries{0, 1};
+  if (p.a.max_queries > 1) queries = {first / p.a.group, (last - 1) / p.a.group + 1};
   const Span all = s.visibility.keys(queries), common = s.visibility.common_keys(queries);
-  const int keys = static_cast<int>(all.size());
-  const int tiles = (keys + kTileKeys - 1) / kTileKeys;
-  const int part = (tiles + p.splits - 1) / p.splits;
-  const int begin = min(w.split * part, tiles), end = min(begin + part, tiles);
-  const int first_key = static_cast<int>(all.begin);
-  return {first_key + begin * kTileKeys, min(first_key + end * kTileKeys, static_cast<int>(all.end)),
-          static_cast<int>(common.begin), static_cast<int>(common.end)};
+  return {static_cast<int>(all.begin), static_cast<int>(all.end), static_cast<int>(common.begin),
+          static_cast<int>(common.end)};
 }
 
 /// Of the warps that share a ring. Barrier 0 is the block's.
@@ -58,9 +56,10 @@ __device__ __forceinline__ void team_barrier(int team) {
 /// One tile of keys: scores, weights, accumulators.
 template <class L>
 __device__ __forceinline__ void attend_tile(const Parameters& p, const int2& common, int end, int key0, char* stage,
-                                            float* scratch, const Row* rows, const Queries<L>& queries,
-                                            const NibbleOffsets<L>& offsets, Running<L>& running, Accumulators<L>& out,
-                                            ScaleRange<L>& range, int lane) {
+                                            float* scratch, BlockScales<L> scales, const Row* rows,
+                                            const Queries<L>& queries, const NibbleOffsets<L>& offsets,
+                                            Running<L>& running, Accumulators<L>& out, ScaleRange<L>& range,
+                                            int lane) {
   char* const values = stage + L::kSideBytes;
   Scores<L> s;
   score_keys<L>(s, stage, queries, offsets, lane);
@@ -78,13 +77,13 @@ __device__ __forceinline__ void attend_tile(const Parameters& p, const int2& com
     if (p.a.mask.given() || p.a.bias.given()) clear_hidden_values<L>(s, values, lane);
   }
   follow_maximum<L>(running, out, s);
-  if constexpr (is_blocked(L::kFormat)) range.include(values, out, lane);
+  if constexpr (is_blocked(L::kFormat)) range.include(values, scales, out, lane);
   Weights<L> weights;
   weigh<L>(running, weights, s);
   if (is_blocked(L::kFormat) && exact_values(p.a)) {
-    add_values<L, true>(out, values, weights, range, lane);
+    add_values<L, true>(out, values, weights, scales, lane);
   } else {
-    add_values<L, false>(out, values, weights, range, lane);
+    add_values<L, false>(out, values, weights, scales, lane);
   }
 }
 
@@ -126,7 +125,7 @@ __device__ __forceinline__ void merge_warps(const Parameters& p, const Sequence&
       }
       const RowId id = row_id(p.a, L::kVariant, w.tile, w.head_unit, row);
       if (p.splits == 1) {
-        ends[row] = end_of_row(p.a, s, w.batch, id, maximum, sum);
+        ends[row] = end_of_row(p.a, s, w.batch, id, maximum, sum, true);
       } else if (id.query < s.queries) {
         const int64_t partial = (static_cast<int64_t>(w.unit) * L::kRows + row) * p.splits + w.split;
         reinterpret_cast<float2*>(p.partial_stats)[partial] = make_float2(maximum, sum);
@@ -167,9 +166,10 @@ __device__ __forceinline__ void merge_warps(const Parameters& p, const Sequence&
 
 template <class L>
 __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __grid_constant__ Parameters p) {
-  extern __shared__ __align__(16) char memory[];
+  extern __shared__ __align__(128) char memory[];
   __shared__ Row rows[L::kRows];
   __shared__ int2 common;
+  __shared__ __align__(16) char scales[L::kMostWarps][BlockScales<L>::kBytes];
   __shared__ float nibble_offsets[L::kFormat == Format::kQ4 ? L::kRows * L::kDim / 32 : 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int team = warp / L::kTeam, head = warp % L::kTeam, teams = warps / L::kTeam;
@@ -181,13 +181,13 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
   float* const scratch = reinterpret_cast<float*>(memory + rings + warp * kScratch);
   char* const query_table = memory + rings + warps * kScratch;
 
-  const Work w = work_of(p, blockIdx.x);
+  const Work w = work_of(p);
   const Sequence s = sequence_of(p.a, w.batch);
   const BlockKeys keys = block_keys<L>(p, s, w);
   // Seldom read: not worth two registers.
   if (threadIdx.x == 0) common = make_int2(keys.common_begin, min(keys.common_end, keys.end));
-  const int step = teams * kTileKeys;
-  const int first = keys.begin + team * kTileKeys;
+  const int step = p.splits * teams * L::kStageKeys;
+  const int first = keys.begin + (w.split * teams + team) * L::kStageKeys;
   TileCopier<L> copier(p, s, w.batch, w.head_unit * L::kTeam, first, step, keys.end, team_lane);
 
   if (p.k_width < L::kHeadBytes * L::kTeam || p.v_width < L::kHeadBytes * L::kTeam) {
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
     copier.copy(p, ring_address + i * L::kStageBytes);
     copy_async_commit();
   }
-  prepare_rows<L>(p, s, w, rows, query_table, nibble_offsets);
+  prepare_rows<L, false>(p, s, w, rows, query_table, nibble_offsets);
   __syncthreads();
 
   Queries<L> queries;
@@ -230,12 +230,12 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
     copier.copy(p, ring_address + (stage == 0 ? p.stages - 1 : stage - 1) * L::kStageBytes);
     copy_async_commit();
     attend_tile<L>(p, common, keys.end, key0, ring + stage * L::kStageBytes + head * L::kHeadBytes, scratch,
-                   rows + head * 8, queries, offsets, running, out, range, lane);
+                   BlockScales<L>{scales[warp]}, rows + head * 8, queries, offsets, running, out, range, lane);
     stage = stage + 1 == p.stages ? 0 : stage + 1;
   }
   copy_async_wait<0>();
   allow_next_kernel();
-  merge_warps<L>(p, s, w, out, running, range, reinterpret_cast<float*>(memory), warp, warps, lane);
+  merge_warps<L>(p, s, work_of(p), out, running, range, reinterpret_cast<float*>(memory), warp, warps, lane);
 }
 
 }  // namespace tsr::cuda::decode

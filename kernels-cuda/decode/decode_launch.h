@@ -12,7 +12,10 @@ struct Launch {
   Variant variant = Variant::kOneTile;
   int threads = 0;
   int shared_bytes = 0;
-  unsigned blocks = 0;
+  int most_shared_bytes = 0;  ///< that any plan for the instantiation asks for
+  bool plain = false;  ///< the usual case's kernel
+  unsigned units = 0;  ///< blocks of a batch entry and split
+  unsigned batch = 0;
 };
 
 cudaError_t launch_f16(const Parameters& p, const Launch& launch, cudaStream_t stream);

@@ -17,15 +17,21 @@ enum class Format : int {
   kQ4
 };
 
-/// What the N sides of a block's matrix products hold: 8 query rows, 16 rows of one KV head, or 8 rows of each of two KV
-/// heads whose cache rows adjoin in memory (quantised rows are short: together they are whole 16-byte units).
+/// What the N sides of a block's matrix products hold: 8 query rows, 16 rows of one KV head, or 8 rows of each of two or
+/// eight KV heads whose cache rows adjoin in memory (quantised rows are short: together they are whole 16-byte units).
+/// kAdjoiningKeys: 8 rows of one head whose keys adjoin, so that a tile is one range of memory. The last two copy in bulk,
+/// on sm_90 and up.
 enum class Variant : int {
   kOneTile,
   kTwoTiles,
-  kTwoHeads
+  kTwoHeads,
+  kEightHeads,
+  kAdjoiningKeys
 };
 
-constexpr int kMostSplits = 128;
+constexpr int kMostSplits = 160;
+constexpr int kMostStages = 4;
+constexpr int kMostClustered = 8;  ///< blocks of a cluster: as many as every device of sm_90 and up takes
 constexpr int kTileKeys = 16;  ///< keys of a tile: the M side of a matrix product
 
 TSR_HOST_DEVICE constexpr bool is_16_bit(Format f) { return f == Format::kF16 || f == Format::kBF16; }
@@ -35,13 +41,23 @@ TSR_HOST_DEVICE constexpr int block_bytes(Format f) { return f == Format::kQ8 ? 
 TSR_HOST_DEVICE constexpr int row_bytes(Format f, int dim) {
   return is_16_bit(f) ? 2 * dim : f == Format::kF8 ? dim : (dim + 31) / 32 * block_bytes(f);
 }
-TSR_HOST_DEVICE constexpr int tiles_of(Variant v) { return v == Variant::kOneTile ? 1 : 2; }
-TSR_HOST_DEVICE constexpr int heads_of(Variant v) { return v == Variant::kTwoHeads ? 2 : 1; }
+TSR_HOST_DEVICE constexpr int heads_of(Variant v) {
+  return v == Variant::kEightHeads ? 8 : v == Variant::kTwoHeads ? 2 : 1;
+}
+TSR_HOST_DEVICE constexpr int tiles_of(Variant v) { return v == Variant::kTwoTiles ? 2 : heads_of(v); }
+TSR_HOST_DEVICE constexpr bool copies_in_bulk(Variant v) {
+  return v == Variant::kEightHeads || v == Variant::kAdjoiningKeys;
+}
 
-/// From row to row of a tile in shared memory: an odd multiple of 16 bytes, so that the 8 rows of an ldmatrix, and the words
-/// that the lanes of a warp read of 8 rows, lie in different banks.
+/// Rows of whole 128 bytes lie as they are, with their 16-byte units exchanged: unit u of row r where u ^ (r % 8) would be. The
+/// 8 rows of an ldmatrix, and the words that the lanes of a warp read of 8 rows, then lie in different banks.
+TSR_HOST_DEVICE constexpr bool is_swizzled(Format f, int d) { return !is_blocked(f) && row_bytes(f, d) % 128 == 0; }
+/// From row to row of a tile in shared memory; of others an odd multiple of 16 bytes, to the same end, or as in memory.
 TSR_HOST_DEVICE constexpr int row_stride(Format f, int d, Variant v) {
+  if (v == Variant::kAdjoiningKeys || is_swizzled(f, d)) return row_bytes(f, d);
   const int bytes = row_bytes(f, d) * heads_of(v);
+  // Bulk copies want to begin at the same place of 32 bytes here and there: two rows in a bank are the lesser evil.
+  if (v == Variant::kEightHeads && f == Format::kQ8) return bytes + 32;
   return (bytes + 15) / 32 * 32 + 16;
 }
 /// N tiles of a warp. Of two heads each has a warp: both read the same tiles of keys.
@@ -50,8 +66,14 @@ TSR_HOST_DEVICE constexpr int warp_tiles(Variant v) { return tiles_of(v) / heads
 TSR_HOST_DEVICE constexpr int most_warps(Format f, int d, Variant v) {
   return !is_16_bit(f) && v != Variant::kTwoTiles && d <= 128 ? 16 : 8;
 }
-/// K and V of one tile.
-TSR_HOST_DEVICE constexpr int stage_bytes(Format f, int d, Variant v) { return 2 * kTileKeys * row_stride(f, d, v); }
+/// Tiles that are copied together: two where rows are so short that what a copy takes beside them would count.
+TSR_HOST_DEVICE constexpr int stage_tiles(Format f, Variant v) {
+  return f == Format::kQ4 && copies_in_bulk(v) ? 2 : 1;
+}
+/// Their K and V.
+TSR_HOST_DEVICE constexpr int stage_bytes(Format f, int d, Variant v) {
+  return 2 * stage_tiles(f, v) * kTileKeys * row_stride(f, d, v);
+}
 /// Scores of a warp's tile, by element and lane.
 TSR_HOST_DEVICE constexpr int scratch_bytes(Variant v) { return warp_tiles(v) * 4 * 32 * 4; }
 /// Query fragments of a block.
@@ -63,12 +85,23 @@ TSR_HOST_DEVICE constexpr int ring_bytes(Format f, int d, Variant v, int warps, 
   const int ring = warps / heads_of(v) * stages * stage_bytes(f, d, v);
   return ring > merge_bytes(d, warps) ? ring : merge_bytes(d, warps);
 }
-TSR_HOST_DEVICE constexpr int shared_bytes(Format f, int d, Variant v, int warps, int stages) {
-  return ring_bytes(f, d, v, warps, stages) + warps * scratch_bytes(v) + query_bytes(d, v);
+/// Rows of a cluster that each of its blocks finishes, at most, and what it receives about them: a float4 of statistics, of
+/// which two count, and the sums.
+TSR_HOST_DEVICE constexpr int received_rows(int rows, int splits) { return (rows + splits - 1) / splits; }
+TSR_HOST_DEVICE constexpr int received_bytes(int d, Variant v) {
+  return heads_of(v) > 1 ? 0 : (8 * tiles_of(v) + kMostClustered - 1) * (d * 4 + 16);
 }
+/// The kernel of the usual case has no scores there; the other one no clusters.
+TSR_HOST_DEVICE constexpr int shared_bytes(Format f, int d, Variant v, int warps, int stages, bool plain,
+                                           bool clustered) {
+  return ring_bytes(f, d, v, warps, stages) + query_bytes(d, v) + (clustered ? received_bytes(d, v) : 0) +
+         (plain ? 0 : warps * scratch_bytes(v));
+}
+/// Bytes of a copy of rows without padding that are aligned as well as such rows usually are.
+TSR_HOST_DEVICE constexpr int usual_unit(int width) { return width % 16 == 0 ? 16 : width % 8 == 0 ? 8 : 4; }
 
-/// Which instantiations exist: two heads where blocks of 32 make short rows; two tiles where there are registers for them (more
-/// row tiles in the grid take their place, which read the same keys at the same time).
+/// Which instantiations exist: several heads, and bulk copies, where blocks of 32 make short rows; two tiles where there are
+/// registers for them (more row tiles in the grid take their place, which read the same keys at the same time).
 TSR_HOST_DEVICE constexpr bool exists(Format f, int d, Variant v) {
   return v == Variant::kOneTile || (d <= 128 && (v == Variant::kTwoTiles || is_blocked(f)));
 }
@@ -85,7 +118,15 @@ struct Layout {
   static constexpr int kSteps = kDim / 16;  ///< of the matrix products: along K's dims, or M tiles of V's
   static constexpr int kHeadBytes = row_bytes(kFormat, kDim);
   static constexpr int kStride = row_stride(kFormat, kDim, kVariant);
-  static constexpr int kSideBytes = kTileKeys * kStride;
+  static constexpr bool kSwizzled = is_swizzled(kFormat, kDim);
+  /// Where a byte of a row of a tile lies.
+  TSR_HOST_DEVICE static constexpr int place(int row, int byte) {
+    return row * kStride + (kSwizzled ? byte ^ (row % 8 * 16) : byte);
+  }
+  static constexpr int kStageTiles = stage_tiles(kFormat, kVariant);
+  static constexpr int kStageKeys = kStageTiles * kTileKeys;
+  static constexpr int kTileBytes = kTileKeys * kStride;  ///< of K or V
+  static constexpr int kSideBytes = kStageTiles * kTileBytes;
   static constexpr int kStageBytes = 2 * kSideBytes;
 };
 
@@ -95,9 +136,12 @@ struct Parameters {
   float* partial_out = nullptr;    ///< [unit, row, split, kDim], unnormalised
   float* partial_stats = nullptr;  ///< [unit, row, split, 2]: maximum (base 2), sum
   int32_t splits = 1;
+  int32_t clustered = 0;  ///< the splits' blocks are a cluster, which merges them
   int32_t stages = 2;
   int32_t row_tiles = 1;             ///< of a KV head
   int32_t head_units = 1;            ///< blocks along the KV heads
+  int32_t first_batch = 0;           ///< of the grid
+  int32_t page_shift = 0;            ///< page size, in the usual case
   int32_t k_width = 0, v_width = 0;  ///< bytes of a row that are copied, all heads of the block
   int32_t k_unit = 1, v_unit = 1;    ///< bytes of a copy
 };

@@ -9,10 +9,10 @@ namespace tsr::cuda::decode {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kAtOnce = 4;  ///< splits whose loads are under way together
 
 template <int kDim>
 __global__ void __launch_bounds__(kWarps * 32, 4) merge_kernel(const __grid_constant__ Parameters p, Variant variant) {
+  constexpr int kAtOnce = kDim <= 128 ? 8 : 4;  // splits whose loads are under way together
   __shared__ float weights[kWarps][kMostSplits + kWarps * kAtOnce], outs[kWarps][kDim];
   __shared__ RowEnd end;
   const int rows = 8 * tiles_of(variant);
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kWarps * 32, 4) merge_kernel(const __grid_cons
       weights[warp][lane + 32 * i] = weight;
       sum += weight * each[i].y;
     }
-    weights[warp][kMostSplits + lane] = 0;
+    for (int i = lane; i < kWarps * kAtOnce; i += 32) weights[warp][kMostSplits + i] = 0;
     for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
     __syncwarp();
     const float* const partials = p.partial_out + first * kDim + lane;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kWarps * 32, 4) merge_kernel(const __grid_cons
   }
 #pragma unroll
   for (int c = 0; c < kDim / 32; ++c) outs[warp][lane + 32 * c] = out[c];
-  if (threadIdx.x == 0) end = end_of_row(p.a, s, batch, id, maximum, sum);
+  if (threadIdx.x == 0) end = end_of_row(p.a, s, batch, id, maximum, sum, true);
   __syncthreads();
   for (int dim = threadIdx.x; dim < kDim; dim += kWarps * 32) {
     float value = 0;
@@ -77,23 +77,21 @@ __global__ void __launch_bounds__(kWarps * 32, 4) merge_kernel(const __grid_cons
   }
 }
 
-/// Whether the code that runs on the current device was compiled for sm_90 or above (not: translated from an older PTX): only
-/// that waits for the kernel before it. Asked once for each device.
-bool waits_for_previous_kernel() {
-  static std::atomic<uint64_t> known{0}, waits{0};
+}  // namespace
+
+bool has_clusters() {
+  static std::atomic<uint64_t> known{0}, has{0};
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess || device >= 64) return false;
   const uint64_t bit = uint64_t{1} << device;
   if ((known.load(std::memory_order_acquire) & bit) == 0) {
     cudaFuncAttributes attributes{};
     if (cudaFuncGetAttributes(&attributes, merge_kernel<64>) != cudaSuccess) return false;
-    if (attributes.ptxVersion >= 90) waits.fetch_or(bit, std::memory_order_relaxed);
+    if (attributes.ptxVersion >= 90) has.fetch_or(bit, std::memory_order_relaxed);
     known.fetch_or(bit, std::memory_order_release);
   }
-  return (waits.load(std::memory_order_relaxed) & bit) != 0;
+  return (has.load(std::memory_order_relaxed) & bit) != 0;
 }
-
-}  // namespace
 
 cudaError_t launch_merge(const Parameters& p, int dim, Variant variant, cudaStream_t stream) {
   const int64_t blocks = static_cast<int64_t>(p.a.batch) * p.row_tiles * p.head_units * (8 * tiles_of(variant));
@@ -106,7 +104,7 @@ cudaError_t launch_merge(const Parameters& p, int dim, Variant variant, cudaStre
   config.blockDim = dim3(kWarps * 32);
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = waits_for_previous_kernel() ? 1 : 0;
+  config.numAttrs = has_clusters() ? 1 : 0;  // and with them this attribute
   const auto kernel = dim == 64 ? merge_kernel<64> : dim == 128 ? merge_kernel<128> : merge_kernel<256>;
   return cudaLaunchKernelEx(&config, kernel, p, variant);
 }

@@ -10,7 +10,11 @@ namespace {
 using namespace decode;
 
 /// Of the kernel's fixed shared memory, at most.
-constexpr int kStaticShared = 5120;
+constexpr int static_shared(Variant v) { return v == Variant::kEightHeads ? 10240 : 5120; }
+
+// In a plan's config, above the dim and the variant.
+constexpr int kClusters = 1 << 16;  ///< the splits' blocks are a cluster
+constexpr int kPlain = 1 << 17;     ///< the usual case's kernel
 
 Format format_of(Type type) {
   switch (type) {
@@ -40,24 +44,44 @@ int copy_unit(const Attention& a, const View& view, int width, int heads) {
   return unit;
 }
 
-/// Two heads in one block pay where their rows adjoin, make units wider than one head's, and each row has to be looked up.
-bool may_pair_heads(const Attention& a, Format format) {
-  const int dim = padded_dim(a), bytes = row_bytes(format, dim);
-  if (!a.paged() || !exists(format, dim, Variant::kTwoHeads) || a.kv_heads % 2 != 0) return false;
-  if (a.dim != dim || a.value_dim != dim || a.group * a.max_queries > 8) return false;
-  return a.k.head == bytes && a.v.head == bytes;
+/// Whether the usual case's kernel takes this, by way of that variant. Without `addresses`: if they are as aligned as can be.
+bool is_plain(const Attention& a, const Limits& limits, Format format, Variant variant, bool addresses) {
+  const int dim = padded_dim(a), heads = heads_of(variant), bytes = row_bytes(format, dim), width = bytes * heads;
+  if (!exists(format, dim, variant) || !a.plain_score() || a.dim != dim || a.value_dim != dim) return false;
+  if (a.out.type != Type::kF16 && a.out.type != Type::kBF16) return false;
+  const auto aligned = [&](const View& view, int to) {
+    const uint64_t data = addresses ? reinterpret_cast<uintptr_t>(view.data) : 0;
+    return (data | static_cast<uint64_t>(view.batch | view.row | view.head)) % static_cast<uint64_t>(to) == 0;
+  };
+  if (!aligned(a.q, 4) || !aligned(a.out, 8)) return false;
+  constexpr int64_t kLongest = 1 << 26;  // 16 or 32 of them are less than 2^31
+  if (a.k.row < 0 || a.k.row > kLongest || a.v.row < 0 || a.v.row > kLongest) return false;
+  const int unit = copies_in_bulk(variant) ? 16 : usual_unit(width);
+  const bool adjoining_keys = variant == Variant::kAdjoiningKeys;
+  const auto suits = [&](View view) {
+    if (!addresses) view.data = nullptr;
+    if (heads > 1 && view.head != bytes) return false;
+    if (adjoining_keys && view.row != bytes) return false;
+    if (adjoining_keys) view.row = 0;
+    return copy_unit(a, view, adjoining_keys ? 16 : width, heads) >= unit;
+  };
+  if (!suits(a.k) || !suits(a.v)) return false;
+  if (heads > 1 && (a.kv_heads % heads != 0 || a.group * a.max_queries > 8)) return false;
+  // Eight heads are one block: too few of them to even out how much longer one sequence of a batch may be than another.
+  if (variant == Variant::kEightHeads && a.paged() && a.batch > 1) return false;
+  if (copies_in_bulk(variant) && (limits.arch / 10 != 9 || a.group * a.max_queries > 8)) return false;
+  // Where stages have to begin at multiples of their keys: nothing moves where the keys begin.
+  const bool begins_at_0 = a.window_left < 0 && !a.packed_k;
+  if (adjoining_keys) return begins_at_0 && !a.paged();
+  if (!a.paged()) return true;
+  const int64_t keys = kTileKeys * stage_tiles(format, variant);
+  return begins_at_0 && a.page_size % keys == 0 && (a.page_size & (a.page_size - 1)) == 0;
 }
 
-bool pairs_heads(const Attention& a, Format format) {
-  if (!may_pair_heads(a, format)) return false;
-  const int bytes = row_bytes(format, padded_dim(a));
-  const auto gains = [&](const View& view) { return copy_unit(a, view, 2 * bytes, 2) > copy_unit(a, view, bytes, 1); };
-  return gains(a.k) && gains(a.v);
-}
-
-Variant variant_of_one_head(const Attention& a, Format format) {
-  const bool few = a.group * a.max_queries <= 8 || !exists(format, padded_dim(a), Variant::kTwoTiles);
-  return few ? Variant::kOneTile : Variant::kTwoTiles;
+int64_t row_tiles_of(const Attention& a, Variant variant) {
+  if (heads_of(variant) > 1) return 1;
+  const int64_t rows = a.group * a.max_queries, tile = 8 * tiles_of(variant);
+  return (rows + tile - 1) / tile;
 }
 
 /// Keys that one query row may see at most: what a window leaves.
@@ -72,95 +96,156 @@ int64_t most_keys(const Attention& a) {
   return keys;
 }
 
-/// The number of splits that costs least: waves of blocks, each as long as its keys and a constant, and the merge. In bytes
-/// that a multiprocessor could read meanwhile. A function of shapes and limits alone.
-int choose_splits(const Attention& a, const Limits& limits, int64_t units, int tile, int teams, int key_bytes) {
+/// How many splits there are, and whether each cluster of blocks merges its own.
+struct Splits {
+  int count = 1;
+  bool clustered = false;
+  double cost = 0;
+};
+
+/// How fast a multiprocessor gets through keys, against its share of the memory's rate: where few blocks are enough, each
+/// may take more, if it can.
+double rate_of(const Attention& a, Format format, Variant variant) {
+  switch (format) {
+    case Format::kF8:
+      return 1.2;
+    case Format::kQ8:
+      return copies_in_bulk(variant) ? 0.95 : 0.85;
+    case Format::kQ4:
+      return variant == Variant::kAdjoiningKeys ? 0.7 : variant == Variant::kEightHeads ? 0.6 : 0.55;
+    default:
+      return a.paged() ? 1.6 : 2.1;
+  }
+}
+
+/// The splits that cost least: waves of blocks, each as long as its keys and a constant, and the merge. In bytes that a
+/// multiprocessor could read meanwhile. A function of shapes and limits alone.
+Splits choose_splits(const Attention& a, const Limits& limits, int64_t units, int tile, int teams, int key_bytes,
+                     double rate, bool may_cluster) {
   const int64_t keys = most_keys(a);
   const int64_t tiles = (keys + tile - 1) / tile;
   int64_t most = tiles < kMostSplits ? tiles : kMostSplits;
   if (most < 1) most = 1;
-  if (a.num_splits > 0) return static_cast<int>(a.num_splits < most ? a.num_splits : most);
-  constexpr double kWave = 100e3, kMerge = 60e3, kSplit = 256;
+  constexpr double kWave = 120e3, kMerge = 140e3, kClusterMerge = 40e3, kSplit = 1500;
   const int64_t slots = limits.multiprocessors > 0 ? limits.multiprocessors : 1;
-  double least = 0;
-  int best = 1;
-  for (int64_t splits = 1; splits <= most; ++splits) {
+  Splits best;
+  const auto consider = [&](int64_t splits, bool clustered) {
     const int64_t each = (tiles + splits - 1) / splits;
-    if (splits > 1 && (tiles + each - 1) / each != splits) continue;  // some would be empty
     const int64_t rounds = (each + teams - 1) / teams * teams;
     const int64_t waves = (units * splits + slots - 1) / slots;
     // A last round with some idle costs between its own keys and a full round's.
-    const double bytes = 0.5 * static_cast<double>(each + rounds) * tile * key_bytes;
-    const double cost = static_cast<double>(waves) * (bytes + kWave) + (splits > 1 ? kMerge + kSplit * splits : 0);
-    if (splits == 1 || cost < least) {
-      least = cost;
-      best = static_cast<int>(splits);
-    }
+    const double share = clustered ? static_cast<double>(slots) / static_cast<double>(units * splits) : 1;
+    const double bytes = 0.5 * static_cast<double>(each + rounds) * tile * key_bytes / (share < rate ? share : rate);
+    const double merge = splits == 1 ? 0 : clustered ? kClusterMerge : kMerge + kSplit * static_cast<double>(splits);
+    const double cost = static_cast<double>(waves) * (bytes + kWave) + merge;
+    if (best.cost == 0 || cost < best.cost) best = {static_cast<int>(splits), clustered, cost};
+  };
+  const auto clusters = [&](int64_t splits) { return may_cluster && splits > 1 && splits <= kMostClustered; };
+  if (a.num_splits > 0) {
+    const int64_t splits = a.num_splits < most ? a.num_splits : most;
+    consider(splits, clusters(splits));
+    return best;
+  }
+  for (int64_t splits = 1; splits <= most; ++splits) {
+    const int64_t each = (tiles + splits - 1) / splits;
+    if (splits > 1 && (tiles + each - 1) / each != splits) continue;  // some would be empty
+    consider(splits, false);
+    // A cluster's blocks want one part of the device: with more of them some may have to wait.
+    if (clusters(splits) && 2 * units * splits <= slots) consider(splits, true);
   }
   return best;
 }
 
-Plan plan_variant(const Attention& a, const Limits& limits, Format format, Variant variant) {
+struct Candidate {
+  Plan plan;
+  double cost = 0;
+};
+
+Candidate plan_variant(const Attention& a, const Limits& limits, Format format, Variant variant, bool plain) {
   const int dim = padded_dim(a);
   Plan plan;
   plan.tile_q = 8 * tiles_of(variant);
   plan.tile_k = kTileKeys;
-  // As many warps as get three stages each, or four warps with at least two.
+  // As many warps as get two stages each. More stages only where less than 112 KB would be on their way: more disturb each other.
   int warps = most_warps(format, dim, variant);
-  const auto fits = [&](int stages) {
-    return shared_bytes(format, dim, variant, warps, stages) <= limits.shared_per_block - kStaticShared;
-  };
-  while (warps > 4 && !fits(3)) warps /= 2;
-  if (!fits(2)) warps /= 2;
-  plan.stages = fits(4) ? 4 : fits(3) ? 3 : 2;
+  const int room = limits.shared_per_block - static_shared(variant);
+  const bool may_cluster = plain && limits.arch >= 90 && heads_of(variant) == 1;
+  const auto bytes = [&](int stages) { return shared_bytes(format, dim, variant, warps, stages, plain, plain); };
+  const int least_warps = heads_of(variant) > 2 ? heads_of(variant) : 2;
+  while (warps > least_warps && bytes(2) > room) warps /= 2;
+  if (bytes(2) > room) return {};  // no room for this variant
+  plan.stages = 2;
+  while (plan.stages < kMostStages && bytes(plan.stages) < 112 << 10 && bytes(plan.stages + 1) <= room) ++plan.stages;
   plan.threads = warps * 32;
-  plan.shared_bytes = shared_bytes(format, dim, variant, warps, plan.stages);
-  const int64_t rows = variant == Variant::kTwoHeads ? 8 : a.group * a.max_queries;
-  const int64_t row_tiles = (rows + plan.tile_q - 1) / plan.tile_q;
+  const int64_t row_tiles = row_tiles_of(a, variant);
   const int64_t units = a.batch * row_tiles * (a.kv_heads / heads_of(variant));
-  plan.splits = choose_splits(a, limits, units, plan.tile_k, warps / heads_of(variant),
-                              2 * row_bytes(format, dim) * heads_of(variant));
+  const int round = warps / heads_of(variant) * stage_tiles(format, variant);  // tiles
+  const int key_bytes = 2 * row_bytes(format, dim) * heads_of(variant);
+  const Splits splits =
+      choose_splits(a, limits, units, plan.tile_k, round, key_bytes, rate_of(a, format, variant), may_cluster);
+  plan.splits = splits.count;
+  plan.shared_bytes = shared_bytes(format, dim, variant, warps, plan.stages, plain, splits.clustered);
   if (plan.splits > 1) {
     plan.workspace_bytes = static_cast<uint64_t>(units) * plan.tile_q * plan.splits * (dim + 2) * sizeof(float);
   }
-  plan.config = dim << 4 | static_cast<int>(variant);
-  return plan;
+  plan.config = dim << 4 | static_cast<int>(variant) | (splits.clustered ? kClusters : 0) | (plain ? kPlain : 0);
+  return {plan, splits.cost};
 }
 
 }  // namespace
 
-// Where pointers are aligned decides between one head and two, but not how large the workspace is: it is the larger one.
+// Where pointers are aligned decides between kernels, but not how large the workspace is: it is the largest that a problem of
+// this shape may need.
 Plan plan_decode(const Attention& a, const Limits& limits) {
   const Format format = format_of(a.k.type);
-  Plan plan = plan_variant(a, limits, format, variant_of_one_head(a, format));
-  if (!may_pair_heads(a, format)) return plan;
-  Plan pairs = plan_variant(a, limits, format, Variant::kTwoHeads);
-  const uint64_t larger = plan.workspace_bytes > pairs.workspace_bytes ? plan.workspace_bytes : pairs.workspace_bytes;
-  plan.workspace_bytes = pairs.workspace_bytes = larger;
-  return pairs_heads(a, format) ? pairs : plan;
+  const int dim = padded_dim(a);
+  const bool few = a.group * a.max_queries <= 8 || !exists(format, dim, Variant::kTwoTiles);
+  const Variant usual = few ? Variant::kOneTile : Variant::kTwoTiles;
+  Candidate best = plan_variant(a, limits, format, usual, false);
+  uint64_t workspace = best.plan.workspace_bytes;
+  bool found = false;
+  for (const Variant variant : {usual, Variant::kTwoHeads, Variant::kEightHeads, Variant::kAdjoiningKeys}) {
+    if (!is_plain(a, limits, format, variant, false)) continue;
+    const Candidate candidate = plan_variant(a, limits, format, variant, true);
+    if (candidate.cost == 0) continue;
+    if (candidate.plan.workspace_bytes > workspace) workspace = candidate.plan.workspace_bytes;
+    if ((found && candidate.cost >= best.cost) || !is_plain(a, limits, format, variant, true)) continue;
+    best = candidate;
+    found = true;
+  }
+  best.plan.workspace_bytes = workspace;
+  return best.plan;
 }
 
 cudaError_t launch_decode(const Attention& a, const Plan& plan, void* workspace, cudaStream_t stream) {
   const Format format = format_of(a.k.type);
   Launch launch;
-  launch.dim = plan.config >> 4;
+  launch.dim = plan.config >> 4 & 4095;
   launch.variant = static_cast<Variant>(plan.config & 15);
   launch.threads = plan.threads;
   launch.shared_bytes = plan.shared_bytes;
+  // A cluster needs more, otherwise all plans for an instantiation and device ask for the same.
+  launch.most_shared_bytes = plan.shared_bytes;
+  if ((plan.config & kPlain) != 0 && (plan.config & kClusters) == 0) {
+    launch.most_shared_bytes += received_bytes(launch.dim, launch.variant);
+  }
   const int heads = heads_of(launch.variant);
   Parameters p;
   p.a = a;
   p.splits = plan.splits;
   p.stages = plan.stages;
   p.head_units = a.kv_heads / heads;
-  const int64_t rows = heads == 2 ? 8 : a.group * a.max_queries;
-  const int64_t row_tiles = (rows + plan.tile_q - 1) / plan.tile_q;
+  const int64_t row_tiles = row_tiles_of(a, launch.variant);
   const int64_t units = a.batch * row_tiles * p.head_units;
-  if (units * p.splits > INT32_MAX || units * plan.tile_q > INT32_MAX || rows > INT32_MAX - 16 ||
+  if (units * p.splits > INT32_MAX || units * plan.tile_q > INT32_MAX || a.group * a.max_queries > INT32_MAX - 16 ||
       a.max_keys > INT32_MAX - (1 << 20))
     return cudaErrorInvalidConfiguration;
   p.row_tiles = static_cast<int32_t>(row_tiles);
-  launch.blocks = static_cast<unsigned>(units * p.splits);
+  launch.plain = (plan.config & kPlain) != 0;
+  launch.units = static_cast<unsigned>(row_tiles * p.head_units);
+  launch.batch = static_cast<unsigned>(a.batch);
+  p.clustered = (plan.config & kClusters) != 0 && has_clusters() ? 1 : 0;
+  while (int64_t{1} << p.page_shift < a.page_size) ++p.page_shift;
   p.k_width = row_bytes(format, a.dim) * heads;
   p.v_width = row_bytes(format, a.value_dim) * heads;
   p.k_unit = copy_unit(a, a.k, p.k_width, heads);
@@ -176,7 +261,8 @@ cudaError_t launch_decode(const Attention& a, const Plan& plan, void* workspace,
            : f == Format::kQ8   ? launch_q8
                                 : launch_q4;
   };
-  if (const cudaError_t error = kLaunch(format)(p, launch, stream); error != cudaSuccess || p.splits == 1) return error;
+  const cudaError_t error = kLaunch(format)(p, launch, stream);
+  if (error != cudaSuccess || p.splits == 1 || p.clustered != 0) return error;
   return launch_merge(p, launch.dim, launch.variant, stream);
 }
 

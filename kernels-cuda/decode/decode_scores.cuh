@@ -24,10 +24,12 @@ class Queries {
       return table_[(tile * L::kSteps + step) * 32];
     }
   }
+  static constexpr int kHeld = L::kTiles * L::kSteps;
+  __device__ __forceinline__ uint2 (&held())[kHeld] { return held_; }
 
  private:
-  /// (q4_0's products need more registers, and two warps' ring some.)
-  static constexpr bool kInRegisters = L::kDim <= (L::kFormat == Format::kQ4 && L::kTeam == 2 ? 64 : 128);
+  /// (q4_0's products need more registers, and a shared ring some.)
+  static constexpr bool kInRegisters = L::kDim <= (L::kFormat == Format::kQ4 && L::kTeam > 1 ? 64 : 128);
   const uint2* table_;
   uint2 held_[kInRegisters ? L::kTiles * L::kSteps : 1];
 };
@@ -68,13 +70,13 @@ class NibbleOffsets {
 template <class L, class T>
 __device__ __forceinline__ void scores_16_bit(float (&s)[L::kTiles][4], const char* keys, const Queries<L>& queries,
                                               int lane) {
-  const uint32_t address = shared_address(keys) + lane % 16 * L::kStride + lane / 16 * 16;
+  const uint32_t address = shared_address(keys) + L::place(lane % 16, lane / 16 * 16);
   constexpr bool kTwoChains = L::kTiles == 1;  // of sums: two tiles are two chains already
   float odd[L::kTiles][4] = {};
 #pragma unroll
   for (int step = 0; step < L::kSteps; ++step) {
     uint32_t k[4];
-    load_matrix_x4(k, address + step * 32);
+    load_matrix_x4(k, (address ^ step % 4 * 32) + step / 4 * 128);
 #pragma unroll
     for (int n = 0; n < L::kTiles; ++n) {
       const uint2 q = queries.get(n, step);
@@ -90,12 +92,13 @@ __device__ __forceinline__ void scores_16_bit(float (&s)[L::kTiles][4], const ch
 template <class L>
 __device__ __forceinline__ void scores_f8(float (&s)[L::kTiles][4], const char* keys, const Queries<L>& queries,
                                           int lane) {
-  const char* const row = keys + lane / 4 * L::kStride + lane % 4 * 4;
+  const char* const row = keys + lane % 4 * 4;
   constexpr bool kTwoChains = L::kTiles == 1;
   float odd[L::kTiles][4] = {};
 #pragma unroll
   for (int step = 0; step < L::kSteps; ++step) {
-    const uint32_t u = word(row + step * 16), v = word(row + 8 * L::kStride + step * 16);
+    const char* const at = row + L::place(lane / 4, step * 16);
+    const uint32_t u = word(at), v = word(at + 8 * L::kStride);
     const uint32_t k[4] = {e4m3_halves(u), e4m3_halves(v), e4m3_halves(u >> 16), e4m3_halves(v >> 16)};
 #pragma unroll
     for (int n = 0; n < L::kTiles; ++n) {

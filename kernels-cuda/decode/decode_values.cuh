@@ -20,6 +20,24 @@ struct Weights {
   uint32_t rest[L::kTiles][2];
 };
 
+/// The scales of a tile of values, times 2^-E, as halves in shared memory: pairs of keys side by side, then the blocks.
+template <class L>
+struct BlockScales {
+  static constexpr int kBytes = is_blocked(L::kFormat) ? kTileKeys * (L::kDim / 32) * 2 : 4;  ///< of a warp
+  char* at;
+
+  __device__ __forceinline__ void put(int key, int block, uint32_t scale) const {
+    *reinterpret_cast<uint16_t*>(at + (key / 2 * kBlocks + block) * 4 + key % 2 * 2) = static_cast<uint16_t>(scale);
+  }
+  /// Of keys {2t, 2t + 1} (half 0) or {2t + 8, 2t + 9}.
+  __device__ __forceinline__ uint32_t get(int half, int t, int block) const {
+    return word(at + ((4 * half + t) * kBlocks + block) * 4);
+  }
+
+ private:
+  static constexpr int kBlocks = L::kDim / 32;
+};
+
 /// 2^-E, twice in a word; E by the exponent field of the largest scale seen.
 template <class L>
 struct ScaleRange {
@@ -34,37 +52,42 @@ struct ScaleRange {
   __device__ __forceinline__ float inverse() const { return __uint_as_float((127 + 14 - field) << 23); }
   __device__ __forceinline__ float power() const { return __uint_as_float((127 - 14 + field) << 23); }
 
-  /// Before the tile of values is used.
-  __device__ __forceinline__ void include(const char* values, Accumulators<L>& out, int lane) {
-    uint32_t largest = 0;
+  /// Before the tile of values is used: takes its scales into account and leaves them, times 2^-E, in `scales`.
+  __device__ __forceinline__ void include(const char* values, BlockScales<L> scales, Accumulators<L>& out, int lane) {
+    const int key = lane % 16;
+    uint32_t each[L::kDim / 64], largest = 0;
 #pragma unroll
     for (int i = 0; i < L::kDim / 64; ++i) {
-      const int key = lane % 16, block = lane / 16 + 2 * i;
-      largest = max(largest, half_word(values + key * L::kStride + block * block_bytes(L::kFormat)) & 0x7fffu);
+      each[i] = half_word(values + key * L::kStride + (lane / 16 + 2 * i) * block_bytes(L::kFormat));
+      largest = max(largest, each[i] & 0x7fffu);
     }
     const uint32_t next = __reduce_max_sync(~0u, largest) >> 10;
-    if (next <= field) return;
-    const float before = power();
-    set(next);
-    const float change = before * inverse();
+    if (next > field) {
+      const float before = power();
+      set(next);
+      const float change = before * inverse();
 #pragma unroll
-    for (int n = 0; n < L::kTiles; ++n) {
+      for (int n = 0; n < L::kTiles; ++n) {
 #pragma unroll
-      for (int m = 0; m < L::kSteps; ++m) {
+        for (int m = 0; m < L::kSteps; ++m) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) out[n][m][i] *= change;
+          for (int i = 0; i < 4; ++i) out[n][m][i] *= change;
+        }
       }
     }
+#pragma unroll
+    for (int i = 0; i < L::kDim / 64; ++i) scales.put(key, lane / 16 + 2 * i, multiply_halves(each[i], factor));
+    __syncwarp();
   }
 };
 
 template <class L, class T>
 __device__ __forceinline__ void add_16_bit(Accumulators<L>& out, const char* values, const Weights<L>& p, int lane) {
-  const uint32_t address = shared_address(values) + (lane % 8 + lane / 16 * 8) * L::kStride + lane / 8 % 2 * 16;
+  const uint32_t address = shared_address(values) + L::place(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 16);
 #pragma unroll
   for (int m = 0; m < L::kSteps; ++m) {
     uint32_t v[4];
-    load_matrix_x4_transposed(v, address + m * 32);
+    load_matrix_x4_transposed(v, (address ^ m % 4 * 32) + m / 4 * 128);
 #pragma unroll
     for (int n = 0; n < L::kTiles; ++n) mma_16816<T>(out[n][m], v, p.rounded[n][0], p.rounded[n][1]);
   }
@@ -83,7 +106,7 @@ __device__ __forceinline__ void add_f8(Accumulators<L>& out, const char* values,
     uint32_t x[4];  // of keys 2t, 2t + 1, 2t + 8, 2t + 9
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      x[k] = word(values + (2 * t + k % 2 + k / 2 * 8) * L::kStride + block * 32 + 4 * g);
+      x[k] = word(values + L::place(2 * t + k % 2 + k / 2 * 8, block * 32 + 4 * g));
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -98,15 +121,15 @@ __device__ __forceinline__ void add_f8(Accumulators<L>& out, const char* values,
   }
 }
 
-/// P x d x 2^-E; scales of keys {2t, 2t + 1} and {2t + 8, 2t + 9}. Rounded once, which 16-bit output does anyway; kExact
+/// P x d x 2^-E; the latter of keys {2t, 2t + 1} and {2t + 8, 2t + 9}. Rounded once, which 16-bit output does anyway; kExact
 /// keeps what that takes off, for fp32 output.
 template <class L, bool kExact>
 struct ScaledWeights {
   uint32_t rounded[L::kTiles][2];
   uint32_t rest[L::kTiles][2];
 
-  __device__ __forceinline__ ScaledWeights(const Weights<L>& p, uint32_t scales, uint32_t scales_8, uint32_t factor) {
-    const uint32_t d[2] = {multiply_halves(scales, factor), multiply_halves(scales_8, factor)};
+  __device__ __forceinline__ ScaledWeights(const Weights<L>& p, uint32_t scales, uint32_t scales_8) {
+    const uint32_t d[2] = {scales, scales_8};
 #pragma unroll
     for (int n = 0; n < L::kTiles; ++n) {
 #pragma unroll
@@ -130,27 +153,22 @@ struct ScaledWeights {
 };
 
 template <class L, bool kExact>
-__device__ __forceinline__ void add_q8(Accumulators<L>& out, const char* values, const Weights<L>& p, uint32_t factor,
-                                       int lane) {
+__device__ __forceinline__ void add_q8(Accumulators<L>& out, const char* values, const Weights<L>& p,
+                                       BlockScales<L> scales, int lane) {
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int pair = 0; pair < L::kDim / 64; ++pair) {
-    uint32_t first[4], middle[4], x[2][4];
+    uint32_t x[2][4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const char* const at = values + (2 * t + k % 2 + k / 2 * 8) * L::kStride + pair * 2 * block_bytes(Format::kQ8);
-      first[k] = word(at);
-      middle[k] = word(at + 32);
       x[0][k] = word(at + 4 * g);
       x[1][k] = word(at + 36 + 4 * g);
-      if (g == 0) x[0][k] = __byte_perm(first[k], middle[k], 0x3254);
+      if (g == 0) x[0][k] = __byte_perm(x[0][k], word(at + 32), 0x3254);
     }
 #pragma unroll
     for (int odd = 0; odd < 2; ++odd) {
-      const uint32_t (&d)[4] = odd != 0 ? middle : first;
-      const int halves = odd != 0 ? 0x7632 : 0x5410;
-      const ScaledWeights<L, kExact> weights(p, __byte_perm(d[0], d[1], halves), __byte_perm(d[2], d[3], halves),
-                                             factor);
+      const ScaledWeights<L, kExact> weights(p, scales.get(0, t, 2 * pair + odd), scales.get(1, t, 2 * pair + odd));
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const uint32_t u = interleave(x[odd][0], x[odd][1], i) ^ kInt8Bias;
@@ -164,21 +182,20 @@ __device__ __forceinline__ void add_q8(Accumulators<L>& out, const char* values,
 }
 
 template <class L, bool kExact>
-__device__ __forceinline__ void add_q4(Accumulators<L>& out, const char* values, const Weights<L>& p, uint32_t factor,
-                                       int lane) {
+__device__ __forceinline__ void add_q4(Accumulators<L>& out, const char* values, const Weights<L>& p,
+                                       BlockScales<L> scales, int lane) {
   const int g = lane / 4, t = lane % 4;
   const uint32_t low_offset[4] = {kLowOffset, kLowOffset, kLowOffset, kLowOffset};
   const uint32_t high_offset[4] = {kHighOffset, kHighOffset, kHighOffset, kHighOffset};
 #pragma unroll
   for (int block = 0; block < L::kDim / 32; ++block) {
-    uint32_t d[4], x[4];  // bytes 2g and 2g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9
+    uint32_t x[4];  // bytes 2g and 2g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const char* const at = values + (2 * t + k % 2 + k / 2 * 8) * L::kStride + block * block_bytes(Format::kQ4);
-      d[k] = half_word(at);
       x[k] = half_word(at + 2 + 2 * g);
     }
-    const ScaledWeights<L, kExact> weights(p, join_halves(d[0], d[1]), join_halves(d[2], d[3]), factor);
+    const ScaledWeights<L, kExact> weights(p, scales.get(0, t, block), scales.get(1, t, block));
     const uint32_t u = join_halves(x[0], x[1]), v = join_halves(x[2], x[3]);
     if constexpr (kExact) {
       const uint32_t low[4] = {low_nibbles_converted(u), low_nibbles_converted(u >> 8), low_nibbles_converted(v),
@@ -209,7 +226,7 @@ __device__ __forceinline__ bool exact_values(const Attention& a) { return a.out.
 
 template <class L, bool kExact>
 __device__ __forceinline__ void add_values(Accumulators<L>& out, const char* values, const Weights<L>& p,
-                                           const ScaleRange<L>& range, int lane) {
+                                           BlockScales<L> scales, int lane) {
   if constexpr (L::kFormat == Format::kF16) {
     add_16_bit<L, __half>(out, values, p, lane);
   } else if constexpr (L::kFormat == Format::kBF16) {
@@ -217,9 +234,9 @@ __device__ __forceinline__ void add_values(Accumulators<L>& out, const char* val
   } else if constexpr (L::kFormat == Format::kF8) {
     add_f8<L>(out, values, p, lane);
   } else if constexpr (L::kFormat == Format::kQ8) {
-    add_q8<L, kExact>(out, values, p, range.factor, lane);
+    add_q8<L, kExact>(out, values, p, scales, lane);
   } else {
-    add_q4<L, kExact>(out, values, p, range.factor, lane);
+    add_q4<L, kExact>(out, values, p, scales, lane);
   }
 }
 

@@ -61,6 +61,15 @@ __device__ __forceinline__ void apply_options(Scores<L>& s, float* scratch, cons
   for (int e = 0; e < 4 * L::kTiles; ++e) s[e / 4][e % 4] = scratch[e * 32 + lane];
 }
 
+/// V rows that a bulk copy left out become 0.
+template <class L>
+__device__ __forceinline__ void clear_rows(char* values, int first, int lane) {
+  for (int row = first; row < L::kStageKeys; ++row) {
+    for (int i = lane; i < L::kHeadBytes / 4; i += 32) reinterpret_cast<uint32_t*>(values + row * L::kStride)[i] = 0;
+  }
+  __syncwarp();
+}
+
 /// V rows that no query row sees, hidden by mask or bias, become 0: their bits must not reach the products. (What another
 /// row of the tile sees stays.)
 template <class L>
