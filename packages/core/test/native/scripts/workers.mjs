@@ -8,12 +8,13 @@ if (isMainThread) {
   const [folder, library, count, order] = process.argv.slice(2);
   const one = async (i) => {
     const worker = new Worker(new URL(import.meta.url), { workerData: { folder, library, order } });
+    const gone = new Promise((resolve) => worker.once("exit", resolve)); // "error" comes before its context is closed
     await once(worker, "message");
     if (i % 3 === 0) await worker.terminate();
     else if (i % 3 === 1) worker.postMessage("exit");
     else worker.postMessage("throw");
     if (i % 3 === 2) await once(worker, "error");
-    else if (i % 3 === 1) await once(worker, "exit");
+    await gone;
   };
   for (let i = 0; i < Number(count); i += 10) {
     await Promise.all(Array.from({ length: Math.min(10, count - i) }, (_, j) => one(i + j)));
