@@ -23,7 +23,7 @@ export interface ScoreOptions {
   readonly scale?: number | undefined;
   /** Query i sees keys j <= i + offset only. Default false. */
   readonly causal?: boolean | undefined;
-  /** [left, right]: query i sees keys i + offset - left to i + offset + right, inclusive; -1 = unbounded. Default none. */
+  /** `[left, right]`: query i sees keys i + offset - left to i + offset + right, inclusive; -1 = unbounded. Default none. */
   readonly window?: readonly [left: number, right: number] | undefined;
   /** s = softcap · tanh(s / softcap), before bias and mask. 0 = off, the default. */
   readonly softcap?: number | undefined;
@@ -103,7 +103,7 @@ export interface PackedKeys {
 
 /** k [pages,pageSize,Hkv,D], v [pages,pageSize,Hkv,Dv], with padded or packed queries. */
 export type Paged = {
-  /** [B, pages per sequence]: pages in order. Entries beyond a length are never read; rows may be ragged. */
+  /** `[B, pages per sequence]`: pages in order. Entries beyond a length are never read; rows may be ragged. */
   readonly pageTable: readonly (readonly number[])[] | HostInts | Tensor<"i32">;
   /** Keys of each sequence. Required: pages don't say where a sequence ends. */
   readonly seqLensK: Ints;

@@ -5,7 +5,7 @@
  */
 export type { Explained } from "./answers.js";
 export type * from "./attention-options.js";
-export type { Backend, BackendContext, DeviceInfo, Explanation, KernelInfo, ProbeState, Support } from "./backend.js";
+export type * from "./backend.js";
 export { type BackendName, backendNames, loadBackend } from "./backends.js";
 export type { AppendOptions, DecodeOptions, KvCacheOptions, NewTokens, RopeOptions } from "./cache-options.js";
 export type { Graph } from "./capture-call.js";
@@ -26,7 +26,8 @@ export type {
 } from "./host-tensor.js";
 export type { AppendResult, KvCache } from "./kv-cache.js";
 export type { Mark } from "./mark.js";
-export { type NativeLibrary, nativeLibrary } from "./native/native-library.js";
+export type { LocateAttempt } from "./native/locate.js";
+export { type AddonAttempt, type NativeLibrary, nativeLibrary } from "./native/native-library.js";
 export { attention, openEngine } from "./open-engine.js";
 export { type LongRun, type OracleOptions, type OracleResult, oracle, oracleAsync } from "./oracle.js";
 export { type ProbeOptions, type ProbeReport, probe } from "./probe.js";
