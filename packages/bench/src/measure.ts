@@ -14,6 +14,8 @@ export interface Plan {
   readonly sampleMs: number;
   /** Calls are made for at least this long before the first sample. */
   readonly warmUpMs: number;
+  /** By `performance.now()`: what would take longer isn't begun. */
+  readonly until?: number | undefined;
   readonly signal?: AbortSignal | undefined;
   readonly onSample?: ((done: number) => void) | undefined;
 }

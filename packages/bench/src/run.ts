@@ -10,7 +10,7 @@ import { commitOf, hostOf, rotation, vendorOf } from "./environment.js";
 import { gpuCeilings, NoLimits } from "./limits.js";
 import type { Plan } from "./measure.js";
 import type { Ceilings, DeviceResult, Measurement, ResultFile, RunState, Skipped } from "./result.js";
-import { type Bench, NotMeasured, runCase } from "./run-case.js";
+import { type Bench, NotMeasured, OutOfTime, runCase } from "./run-case.js";
 import { casesOf, type SuiteName, suits } from "./suites.js";
 
 export interface BenchOptions {
@@ -133,7 +133,13 @@ async function openAll(options: BenchOptions): Promise<Opened[]> {
 export async function runBench(options: BenchOptions): Promise<ResultFile> {
   const started = performance.now();
   const { signal, seconds = Number.POSITIVE_INFINITY } = options;
-  const plan: Plan = { repeats: options.repeats ?? 30, sampleMs: 1, warmUpMs: 30, signal };
+  const plan: Plan = {
+    repeats: options.repeats ?? 30,
+    sampleMs: 1,
+    warmUpMs: 30,
+    until: started + 1000 * seconds,
+    signal,
+  };
   const opened = await openAll(options);
   const total = opened.reduce((sum, { cases }) => sum + cases.length, 0);
   const forecasts = new Map(opened.map(({ key, engine }) => [key, new Forecast(plan, engine.device.caps.async)]));
@@ -195,16 +201,18 @@ export async function runBench(options: BenchOptions): Promise<ResultFile> {
           options.onMeasured?.(measured);
         } catch (error) {
           if (!isSkip(error)) throw error;
+          if (error instanceof OutOfTime) state = "time-limit";
           skip(one, error.message);
         }
         done++;
       }
     } catch (error) {
       if (signal?.aborted) state = "interrupted";
-      else if (error instanceof TesseraError) {
+      else {
+        // Whatever it was, what was measured is kept.
         state = "device-error";
-        failure = `${error.code}: ${error.message}`;
-      } else throw error;
+        failure = error instanceof TesseraError ? `${error.code}: ${error.message}` : `defect: ${String(error)}`;
+      }
     } finally {
       const { name, arch, id, index, memoryBytes, computeUnits } = engine.device;
       const vendorAfter = vendor && state !== "device-error" ? vendorOf(engine.backend, engine.device) : undefined;

@@ -144,6 +144,13 @@ describe("a run", () => {
     validateResult(result, "it");
   });
 
+  it("keeps to it on a device that is slower than anybody thought", async () => {
+    const reference = [{ backend: "reference" }] as const;
+    const result = await runBench({ suites: ["quick"], devices: reference, filter: /77²/, repeats: 2000, seconds: 3 });
+    expect(result).toMatchObject({ state: "time-limit", measurements: [] });
+    expect(result.seconds).toBeLessThan(20);
+  });
+
   it("of a device that isn't there doesn't begin", async () => {
     const absent = runBench({ suites: ["quick"], devices: [...cpu, { library: "/nowhere/libx.so" }] });
     await expect(absent).rejects.toMatchObject({ code: expect.stringMatching(/missing|unavailable/) });
