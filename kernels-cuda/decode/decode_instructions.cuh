@@ -146,9 +146,10 @@ __device__ __forceinline__ void store_2_in_cluster(uint32_t to, float2 x, uint32
                : "memory");
 }
 __device__ __forceinline__ void store_4_in_cluster(uint32_t to, float4 x, uint32_t barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
-               "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier)
-               : "memory");
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier)
+      : "memory");
 }
 #else  // never called
 constexpr bool kHasBulkCopies = false, kHasClusters = false;

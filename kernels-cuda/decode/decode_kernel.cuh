@@ -58,8 +58,7 @@ template <class L>
 __device__ __forceinline__ void attend_tile(const Parameters& p, const int2& common, int end, int key0, char* stage,
                                             float* scratch, BlockScales<L> scales, const Row* rows,
                                             const Queries<L>& queries, const NibbleOffsets<L>& offsets,
-                                            Running<L>& running, Accumulators<L>& out, ScaleRange<L>& range,
-                                            int lane) {
+                                            Running<L>& running, Accumulators<L>& out, ScaleRange<L>& range, int lane) {
   char* const values = stage + L::kSideBytes;
   Scores<L> s;
   score_keys<L>(s, stage, queries, offsets, lane);

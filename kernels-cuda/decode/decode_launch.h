@@ -13,8 +13,8 @@ struct Launch {
   int threads = 0;
   int shared_bytes = 0;
   int most_shared_bytes = 0;  ///< that any plan for the instantiation asks for
-  bool plain = false;  ///< the usual case's kernel
-  unsigned units = 0;  ///< blocks of a batch entry and split
+  bool plain = false;         ///< the usual case's kernel
+  unsigned units = 0;         ///< blocks of a batch entry and split
   unsigned batch = 0;
 };
 

@@ -32,7 +32,7 @@ enum class Variant : int {
 constexpr int kMostSplits = 160;
 constexpr int kMostStages = 4;
 constexpr int kMostClustered = 8;  ///< blocks of a cluster: as many as every device of sm_90 and up takes
-constexpr int kTileKeys = 16;  ///< keys of a tile: the M side of a matrix product
+constexpr int kTileKeys = 16;      ///< keys of a tile: the M side of a matrix product
 
 TSR_HOST_DEVICE constexpr bool is_16_bit(Format f) { return f == Format::kF16 || f == Format::kBF16; }
 /// Blocks of 32 values with a scale.
@@ -67,9 +67,7 @@ TSR_HOST_DEVICE constexpr int most_warps(Format f, int d, Variant v) {
   return !is_16_bit(f) && v != Variant::kTwoTiles && d <= 128 ? 16 : 8;
 }
 /// Tiles that are copied together: two where rows are so short that what a copy takes beside them would count.
-TSR_HOST_DEVICE constexpr int stage_tiles(Format f, Variant v) {
-  return f == Format::kQ4 && copies_in_bulk(v) ? 2 : 1;
-}
+TSR_HOST_DEVICE constexpr int stage_tiles(Format f, Variant v) { return f == Format::kQ4 && copies_in_bulk(v) ? 2 : 1; }
 /// Their K and V.
 TSR_HOST_DEVICE constexpr int stage_bytes(Format f, int d, Variant v) {
   return 2 * stage_tiles(f, v) * kTileKeys * row_stride(f, d, v);

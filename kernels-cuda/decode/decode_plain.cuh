@@ -71,7 +71,12 @@ class PlainCopier {
   /// Lanes go along the row for the largest power of two of units that fits, and over rows; what is left of rows follows.
   template <bool kWhole, int kUnits = kWidth / kUnit, int kFirst = 0>
   __device__ __forceinline__ void copy_side(uint32_t to, const char* from, int stride, int count) const {
-    constexpr int kAlong = kUnits >= 32 ? 32 : kUnits >= 16 ? 16 : kUnits >= 8 ? 8 : kUnits >= 4 ? 4 : kUnits >= 2 ? 2 : 1;
+    constexpr int kAlong = kUnits >= 32   ? 32
+                           : kUnits >= 16 ? 16
+                           : kUnits >= 8  ? 8
+                           : kUnits >= 4  ? 4
+                           : kUnits >= 2  ? 2
+                                          : 1;
     constexpr int kRowsAtOnce = 32 * L::kTeam / kAlong;
     const int row = lane_ / kAlong, byte = (kFirst + lane_ % kAlong) * kUnit;
     uint32_t offset = row * stride + byte;
@@ -133,8 +138,8 @@ class PlainCopier {
 
 /// A warp's queries of 16-bit caches as they lie in memory, where they stay in registers.
 template <class L>
-__device__ __forceinline__ void load_queries(uint2 (&held)[L::kTiles * L::kSteps], const Parameters& p, const Sequence& s,
-                                             const Work& w, int lane) {
+__device__ __forceinline__ void load_queries(uint2 (&held)[L::kTiles * L::kSteps], const Parameters& p,
+                                             const Sequence& s, const Work& w, int lane) {
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int n = 0; n < L::kTiles; ++n) {
@@ -186,7 +191,8 @@ __device__ __forceinline__ void merge_plain(const Parameters& p, const Sequence&
     __syncthreads();
 #pragma unroll 1
     for (int item = threadIdx.x; item < 8 * L::kTeam * kFours; item += blockDim.x) {
-      const int r = item / kFours % 8, head = item / kFours / 8, four = item % kFours, row = head * kWarpRows + 8 * n + r;
+      const int r = item / kFours % 8, head = item / kFours / 8, four = item % kFours,
+                row = head * kWarpRows + 8 * n + r;
       float2 each[kTeams];
       float maximum = TSR_NEG_INF, sum = 0;
 #pragma unroll
@@ -381,7 +387,8 @@ __device__ __forceinline__ void plain_block(const Parameters& p) {
       for (int n = 0; n < L::kTiles; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          scores[n][e] *= kHoldsFactors ? factors[n][e % 2] : rows[head * 8 + 8 * n + lane % 4 * 2 + e % 2].base2_factor;
+          scores[n][e] *=
+              kHoldsFactors ? factors[n][e % 2] : rows[head * 8 + 8 * n + lane % 4 * 2 + e % 2].base2_factor;
         }
       }
       if (cut) hide_by_structure<L>(scores, rows + head * 8, key, keys.end, lane);

@@ -118,16 +118,32 @@ double rate_of(const Attention& a, Format format, Variant variant) {
   }
 }
 
+/// All that the number of splits depends on: shapes and limits alone.
+struct SplitQuestion {
+  int64_t tiles;  ///< of keys
+  int64_t units;  ///< blocks of one split
+  int64_t slots;  ///< multiprocessors
+  int64_t asked;  ///< 0: choose
+  int64_t teams;  ///< tiles that a block has at a time
+  int64_t bytes;  ///< of a tile
+  double rate;
+  bool may_cluster;
+
+  bool operator==(const SplitQuestion& q) const {
+    return tiles == q.tiles && units == q.units && slots == q.slots && asked == q.asked && teams == q.teams &&
+           bytes == q.bytes && rate == q.rate && may_cluster == q.may_cluster;
+  }
+};
+
 /// The splits that cost least: waves of blocks, each as long as its keys and a constant, and the merge. In bytes that a
-/// multiprocessor could read meanwhile. A function of shapes and limits alone.
-Splits choose_splits(const Attention& a, const Limits& limits, int64_t units, int tile, int teams, int key_bytes,
-                     double rate, bool may_cluster) {
-  const int64_t keys = most_keys(a);
-  const int64_t tiles = (keys + tile - 1) / tile;
+/// multiprocessor could read meanwhile.
+Splits choose_splits(const SplitQuestion& q) {
+  const int64_t tiles = q.tiles, units = q.units, slots = q.slots, teams = q.teams;
+  const double rate = q.rate;
+  const bool may_cluster = q.may_cluster;
   int64_t most = tiles < kMostSplits ? tiles : kMostSplits;
   if (most < 1) most = 1;
   constexpr double kWave = 120e3, kMerge = 140e3, kClusterMerge = 40e3, kSplit = 1500;
-  const int64_t slots = limits.multiprocessors > 0 ? limits.multiprocessors : 1;
   Splits best;
   const auto consider = [&](int64_t splits, bool clustered) {
     const int64_t each = (tiles + splits - 1) / splits;
@@ -135,14 +151,15 @@ Splits choose_splits(const Attention& a, const Limits& limits, int64_t units, in
     const int64_t waves = (units * splits + slots - 1) / slots;
     // A last round with some idle costs between its own keys and a full round's.
     const double share = clustered ? static_cast<double>(slots) / static_cast<double>(units * splits) : 1;
-    const double bytes = 0.5 * static_cast<double>(each + rounds) * tile * key_bytes / (share < rate ? share : rate);
+    const double bytes =
+        0.5 * static_cast<double>(each + rounds) * static_cast<double>(q.bytes) / (share < rate ? share : rate);
     const double merge = splits == 1 ? 0 : clustered ? kClusterMerge : kMerge + kSplit * static_cast<double>(splits);
     const double cost = static_cast<double>(waves) * (bytes + kWave) + merge;
     if (best.cost == 0 || cost < best.cost) best = {static_cast<int>(splits), clustered, cost};
   };
   const auto clusters = [&](int64_t splits) { return may_cluster && splits > 1 && splits <= kMostClustered; };
-  if (a.num_splits > 0) {
-    const int64_t splits = a.num_splits < most ? a.num_splits : most;
+  if (q.asked > 0) {
+    const int64_t splits = q.asked < most ? q.asked : most;
     consider(splits, clusters(splits));
     return best;
   }
@@ -154,6 +171,22 @@ Splits choose_splits(const Attention& a, const Limits& limits, int64_t units, in
     if (clusters(splits) && 2 * units * splits <= slots) consider(splits, true);
   }
   return best;
+}
+
+/// The same, remembered: a hundred numbers of splits are some microseconds, and a step asks several times what the one before
+/// it asked.
+Splits remembered_splits(const SplitQuestion& question) {
+  struct Entry {
+    SplitQuestion question;
+    Splits answer;
+  };
+  constexpr unsigned kEntries = 32;
+  static thread_local Entry entries[kEntries] = {};
+  const auto mixed = static_cast<uint64_t>(question.tiles * 31 + question.units * 7 + question.teams * 3 +
+                                           question.bytes + question.asked * 17 + (question.may_cluster ? 1 : 0));
+  Entry& entry = entries[mixed % kEntries];
+  if (!(entry.question == question)) entry = {question, choose_splits(question)};
+  return entry.answer;
 }
 
 struct Candidate {
@@ -181,8 +214,9 @@ Candidate plan_variant(const Attention& a, const Limits& limits, Format format, 
   const int64_t units = a.batch * row_tiles * (a.kv_heads / heads_of(variant));
   const int round = warps / heads_of(variant) * stage_tiles(format, variant);  // tiles
   const int key_bytes = 2 * row_bytes(format, dim) * heads_of(variant);
-  const Splits splits =
-      choose_splits(a, limits, units, plan.tile_k, round, key_bytes, rate_of(a, format, variant), may_cluster);
+  const Splits splits = remembered_splits({(most_keys(a) + plan.tile_k - 1) / plan.tile_k, units,
+                                           limits.multiprocessors > 0 ? limits.multiprocessors : 1, a.num_splits, round,
+                                           int64_t{key_bytes} * plan.tile_k, rate_of(a, format, variant), may_cluster});
   plan.splits = splits.count;
   plan.shared_bytes = shared_bytes(format, dim, variant, warps, plan.stages, plain, splits.clustered);
   if (plan.splits > 1) {

@@ -149,8 +149,8 @@ __device__ __forceinline__ void store_dim(const Attention& a, const RowEnd& end,
 
 /// Four dims of a row at once: 16-bit output, rows aligned to 8 bytes, no padding.
 template <class L>
-__device__ __forceinline__ void store_plain(const Parameters& p, const Sequence& s, const Work& w, const RowId& id, int four,
-                                            float4 value, float maximum, float sum) {
+__device__ __forceinline__ void store_plain(const Parameters& p, const Sequence& s, const Work& w, const RowId& id,
+                                            int four, float4 value, float maximum, float sum) {
   const RowEnd end = end_of_row(p.a, s, w.batch, id, maximum, sum, four == 0);
   if (end.out == nullptr) return;
   if (end.factor == 0) value = make_float4(0, 0, 0, 0);

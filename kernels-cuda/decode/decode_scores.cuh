@@ -25,11 +25,11 @@ class Queries {
     }
   }
   static constexpr int kHeld = L::kTiles * L::kSteps;
-  __device__ __forceinline__ uint2 (&held())[kHeld] { return held_; }
+ __device__ __forceinline__ uint2 (&held()) [kHeld] { return held_; }
 
- private:
-  /// (q4_0's products need more registers, and a shared ring some.)
-  static constexpr bool kInRegisters = L::kDim <= (L::kFormat == Format::kQ4 && L::kTeam > 1 ? 64 : 128);
+ private :
+     /// (q4_0's products need more registers, and a shared ring some.)
+     static constexpr bool kInRegisters = L::kDim <= (L::kFormat == Format::kQ4 && L::kTeam > 1 ? 64 : 128);
   const uint2* table_;
   uint2 held_[kInRegisters ? L::kTiles * L::kSteps : 1];
 };

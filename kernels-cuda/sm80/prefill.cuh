@@ -68,7 +68,8 @@ __device__ __forceinline__ void multiply_qk(Walk<Shape>& w, uint32_t q_tile, uin
   constexpr int kSteps = Shape::kDim / 16, kPart = Shape::kDim > 128 ? kSteps / 2 : kSteps;
   const LaneA lane_a;
   const LaneB lane_b;
-  const int twist_a = lane_a.chunk ^ Tile::twist(lane_a.row), twist_b = lane_b.chunk ^ Tile::twist(lane_b.row);
+  int twist_a = lane_a.chunk ^ Tile::twist(lane_a.row), twist_b = lane_b.chunk ^ Tile::twist(lane_b.row);
+  compute_again(twist_a), compute_again(twist_b);
   q_tile += lane_a.row * Tile::kBytes;
   k_tile += lane_b.row * Tile::kBytes;
   const auto add = [&](auto& score, int first) {
@@ -114,7 +115,8 @@ __device__ __forceinline__ void multiply_pv(Walk<Shape>& w, uint32_t v_tile) {
   using Tile = Rows<Shape::kValueDim>;
   using T = typename Shape::Element;
   const LaneA lane;
-  const int twist = lane.chunk ^ Tile::twist(lane.row);
+  int twist = lane.chunk ^ Tile::twist(lane.row);
+  compute_again(twist);
   v_tile += lane.row * Tile::kBytes;
 #pragma unroll
   for (int j = 0; j < Shape::kKeys / 16; ++j) {

@@ -1,7 +1,7 @@
 // Defects of the CUDA kernels that the conformance table must see on a GPU. As mutations.mjs: `find` occurs exactly once in
-// `file`. `kernels`: those whose answers it spoils; `cases`: where that shows.
+// `file`. `kernels`: those whose answers it spoils; `cases`: which part of the table is tried first. A barrier or a wait left
+// out isn't here: whether that shows is a matter of luck, and of compute-sanitizer's racecheck.
 const sm80 = "kernels-cuda/sm80/prefill.cuh";
-const simt = "kernels-cuda/simt/simt.cuh";
 const score = "kernels-cuda/common/score.cuh";
 const output = "kernels-cuda/common/output.cuh";
 const append = "kernels-cuda/common/append.cu";
@@ -16,7 +16,7 @@ export const mutations = [
     file: sm80,
     find: "const bool visible = n * 8 + e >= begin && n * 8 + e < end;",
     replace: "const bool visible = n * 8 + e >= begin && n * 8 + e <= end;",
-    cases: "^causal/",
+    cases: "causal|align|window",
     kernels: mma,
   },
   {
@@ -38,15 +38,6 @@ export const mutations = [
     kernels: mma,
   },
   {
-    name: "mma-copy-not-awaited",
-    breaks: "K is read before its copy has arrived",
-    file: sm80,
-    find: "    while (true) {\n      copy_async_wait<0>();",
-    replace: "    while (true) {\n      copy_async_wait<1>();",
-    cases: "^(causal|dim|length)/",
-    kernels: mma,
-  },
-  {
     name: "mma-rescale",
     breaks: "O isn't rescaled when only an earlier row's maximum grows",
     file: sm80,
@@ -61,7 +52,7 @@ export const mutations = [
     file: sm80,
     find: "if (i >= s.queries) ending = {0.0f, TSR_NEG_INF};",
     replace: "",
-    cases: "^length/|len",
+    cases: "length|packed|padded|seq",
     kernels: mma,
   },
   {
@@ -81,24 +72,6 @@ export const mutations = [
     replace: "return base + page * view.batch;",
     cases: "page",
     kernels: ["prefill-mma", "prefill-mma-unaligned"],
-  },
-  {
-    name: "simt-splits-overlap",
-    breaks: "keys of the split before count twice",
-    file: simt,
-    find: "!(row_keys[r].contains(j) && seen.contains(j))",
-    replace: "!row_keys[r].contains(j)",
-    cases: "split",
-    kernels: plain,
-  },
-  {
-    name: "simt-barrier",
-    breaks: "V overwrites K before all have read it",
-    file: simt,
-    find: "    __syncthreads();  // K has been read by all, and P is whole\n",
-    replace: "",
-    cases: ".",
-    kernels: plain,
   },
   {
     name: "score-alibi-sign",

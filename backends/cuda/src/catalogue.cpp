@@ -57,9 +57,9 @@ const char* wgmma_refuses(const Problem& p) {
 }  // namespace
 
 std::vector<Variant> make_catalogue(const Limits& limits) {
-  Variant wgmma =
-      row_of(kWgmma, TSR_FAMILY_PREFILL,
-             "Many queries, 16-bit, Hopper: wgmma, tiles by TMA, one producer and two consumer warpgroups", limits);
+  Variant wgmma = row_of(
+      kWgmma, TSR_FAMILY_PREFILL,
+      "Many queries, 16-bit, Hopper: wgmma, tiles by TMA, one producer and two or three consumer warpgroups", limits);
   wgmma.arch = "sm_90a";
   wgmma.usable = limits.arch == 90 && has_wgmma();
   if (!wgmma.usable)
