@@ -71,7 +71,7 @@ export class Project {
         this.write(
           ".yarnrc.yml",
           `npmRegistryServer: "${this.registry}"\nunsafeHttpWhitelist: ["127.0.0.1"]\nnodeLinker: ${linker}\n` +
-            `npmMinimalAgeGate: 0\nenableGlobalCache: false\nenableTelemetry: false\nenableImmutableInstalls: false\n`,
+            `npmMinimalAgeGate: 0\nglobalFolder: ${JSON.stringify(join(cache, "yarn-4"))}\nenableGlobalCache: false\nenableTelemetry: false\nenableImmutableInstalls: false\n`,
         );
         this.write("yarn.lock", "");
         return this.node([tool("@yarnpkg/cli-dist/bin/yarn.js"), "add", ...options, ...packages]);

@@ -1,5 +1,5 @@
 /** A registry of this machine's own, with what we publish and what that depends on, and nothing else. */
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
@@ -34,8 +34,22 @@ log: { type: stdout, format: json, level: warn }
   // Any token: everybody may publish here, but npm asks for one.
   const npmrc = join(folder, "npmrc");
   writeFileSync(npmrc, `registry=${url}\n//127.0.0.1:${port}/:_authToken=anybody\n`);
-  const sources = [...packed.map(({ tarball }) => tarball), ...closure(foreign(packed).map(folderOf))];
-  for (const source of sources) publish(source, npmrc);
+  for (const { tarball } of packed) publish(tarball, npmrc);
+  closure(foreign(packed).map(folderOf)).forEach((source, n) => {
+    // As it was delivered: npm would choose its files anew.
+    const tarball = join(folder, `foreign-${n}.tgz`);
+    execFileSync("tar", [
+      "--hard-dereference",
+      "-czf",
+      tarball,
+      "--exclude=./node_modules",
+      "--transform=s,^\\.,package,",
+      "-C",
+      source,
+      ".",
+    ]);
+    publish(tarball, npmrc);
+  });
   return { url, stop: () => void server.kill() };
 }
 
