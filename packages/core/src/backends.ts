@@ -102,6 +102,11 @@ function loadFix(name: string, state: string): string {
   return `install what the message names${isOurs(name) ? again : ""}`;
 }
 
+/** No back end that is a module is published yet, so there is nothing to install. */
+export function moduleFix(name: BackendName): string {
+  return `none: the ${name} back end isn't written yet`;
+}
+
 async function loadModule(name: BackendName): Promise<Backend> {
   const specifier = `@tessera/${name}`;
   const at: LocateAttempt = { from: "package", at: specifier, result: "is not installed" };
@@ -111,10 +116,10 @@ async function loadModule(name: BackendName): Promise<Backend> {
   } catch (cause) {
     const absent = (cause as NodeJS.ErrnoException).code === "ERR_MODULE_NOT_FOUND";
     const result = absent ? at.result : (cause as Error).message;
-    throw missing(name, [{ ...at, result }], [`run \`npm install ${specifier}@${version}\``], { cause });
+    throw missing(name, [{ ...at, result }], [moduleFix(name)], { cause });
   }
   if (loaded.backend === undefined) {
-    throw missing(name, [{ ...at, result: "exports no backend" }], [`run \`npm install ${specifier}@${version}\``]);
+    throw missing(name, [{ ...at, result: "exports no backend" }], [moduleFix(name)]);
   }
   return loaded.backend;
 }

@@ -1,7 +1,15 @@
 /** Which back ends and devices can be used here, and if not, why not and what would mend it. */
 
 import type { BackendProbe } from "./backend.js";
-import { type BackendName, backendKinds, backendNames, damageFix, loadBackend, loadFailure } from "./backends.js";
+import {
+  type BackendName,
+  backendKinds,
+  backendNames,
+  damageFix,
+  loadBackend,
+  loadFailure,
+  moduleFix,
+} from "./backends.js";
 import { TesseraError } from "./error.js";
 import { deviceInfo, probeState } from "./native/answers.js";
 import { damage, visibleDamage } from "./native/intact.js";
@@ -96,7 +104,7 @@ async function probeHere(name: BackendName): Promise<ProbeReport> {
       backend: name,
       state: "package-missing",
       reason: isNotFound(error) ? `${at}: ${attempt.result}` : (error as Error).message,
-      fix: `run \`npm install ${at}@${version}\``,
+      fix: moduleFix(name),
       devices: [],
       attempts: [attempt],
     };

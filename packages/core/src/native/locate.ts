@@ -77,7 +77,13 @@ function* fromOption(library: string): Generator<Candidate> {
 
 function* fromSurroundings(name: string): Generator<Candidate> {
   yield* fromEnvironment(name);
-  for (const parent of parents()) yield fromPackage(name, parent);
+  const seen = new Set<string>();
+  for (const parent of parents()) {
+    const one = fromPackage(name, parent);
+    const again = seen.has(one.result) && one.result !== notInstalled; // the same package, seen from another place
+    seen.add(one.result);
+    if (!again) yield one;
+  }
 }
 
 function* fromEnvironment(name: string): Generator<Candidate> {
@@ -98,6 +104,8 @@ function candidate(from: Candidate["from"], at: string): Candidate {
   return { from, at, result: "found", found: at };
 }
 
+const notInstalled = "is not installed";
+
 /** The package's main module exports `library`, an absolute path, and `platformPackage`, the name of what brings it. */
 function fromPackage(name: string, parent: string): Candidate {
   const specifier = `@tessera/${name}`;
@@ -106,7 +114,7 @@ function fromPackage(name: string, parent: string): Candidate {
   try {
     require.resolve(specifier);
   } catch {
-    return { ...attempt, result: "is not installed" };
+    return { ...attempt, result: notInstalled };
   }
   try {
     const { library, platformPackage } = require(specifier) as { library?: unknown; platformPackage?: unknown };
