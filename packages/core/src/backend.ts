@@ -212,7 +212,10 @@ export interface BackendContext {
   /** Ordered with the work before and after it. The source is taken before this returns. */
   write(buffer: BackendBuffer, byteOffset: number, source: Uint8Array): void;
   read(buffer: BackendBuffer, byteOffset: number, target: Uint8Array): Promise<void>;
-  /** Between parts of buffers that don't overlap, ordered with the work before and after it. Absent: by way of the host. */
+  /**
+   * Between parts of buffers that don't overlap, ordered with the work before and after it. Absent: by way of the host;
+   * a back end with graphs has it.
+   */
   copy?(from: BackendBuffer, fromOffset: number, to: BackendBuffer, toOffset: number, bytes: number): void;
 
   kernels(): readonly KernelInfo[];

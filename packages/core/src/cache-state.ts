@@ -106,8 +106,11 @@ export class CacheState {
     return targets;
   }
 
-  /** Gives those pages copies of their own. The cache may be released, or cut shorter, while this waits. */
-  async copyOnWrite(targets: readonly { b: number; n: number }[]): Promise<void> {
+  /**
+   * Gives those pages copies of their own. Undefined: the device copies them before whatever comes after. Otherwise the
+   * cache may be released, or cut shorter, while this waits.
+   */
+  copyOnWrite(targets: readonly { b: number; n: number }[]): Promise<void> | undefined {
     const pool = this.pool!;
     const { pageSize } = this.shape;
     this.#demandPages(targets.length);
@@ -118,19 +121,27 @@ export class CacheState {
       to: pool.take(),
       rows: this.lengths[b]! - n * pageSize,
     }));
-    try {
-      await Promise.all(copies.map(({ from, to, rows }) => this.#copyRows(this, from * pageSize, to * pageSize, rows)));
-    } catch (error) {
+    const giveUp = (reason: unknown): never => {
       for (const { to } of copies) pool.giveBack(to);
-      throw error;
+      throw reason;
+    };
+    const finish = () => {
+      for (const { b, n, from, to } of copies) {
+        // A page that went away meanwhile has been given back already: then it is the copy that nobody needs.
+        const held = this.pages[b]![n] === from;
+        if (held) this.pages[b]![n] = to;
+        this.tableVersion++;
+        pool.giveBack(held ? from : to);
+      }
+    };
+    try {
+      const waits = copies.map(({ from, to, rows }) => this.#copyRows(this, from * pageSize, to * pageSize, rows));
+      if (waits.some((wait) => wait)) return Promise.all(waits).then(finish, giveUp);
+    } catch (error) {
+      return giveUp(error);
     }
-    for (const { b, n, from, to } of copies) {
-      // A page that went away meanwhile has been given back already: then it is the copy that nobody needs.
-      const held = this.pages[b]![n] === from;
-      if (held) this.pages[b]![n] = to;
-      this.tableVersion++;
-      pool.giveBack(held ? from : to);
-    }
+    finish();
+    return undefined;
   }
 
   /** Takes the pages that an append needs, or none at all. */
@@ -212,21 +223,36 @@ export class CacheState {
     );
   }
 
-  /** Rows [from, from + count) of another cache's memory to row `to` of this one's, both of one shape. */
-  async #copyRows(source: CacheState, from: number, to: number, count: number): Promise<void> {
-    const { kvHeads } = this.shape;
-    const one = async (source: Tensor, target: Tensor, dim: number) => {
+  /**
+   * Rows [from, from + count) of another cache's memory to row `to` of this one's, both of one shape. Undefined: the
+   * device does it, in order with everything else.
+   */
+  #copyRows(source: CacheState, from: number, to: number, count: number): Promise<unknown> | undefined {
+    const { kvHeads, headDim, valueDim } = this.shape;
+    const { context } = this.#core;
+    if (count === 0) return undefined;
+    const both = [
+      [source.k, this.k, headDim],
+      [source.v, this.v, valueDim],
+    ] as const;
+    const parts = both.map(([source, target, dim]) => {
       const row = bytesOf(target.dtype, kvHeads * dim);
-      const bytes = new Uint8Array(count * row);
+      const [source_, target_] = [source.desc.data as BackendBuffer, target.desc.data as BackendBuffer];
+      return { source: source_, target: target_, from: from * row, to: to * row, bytes: count * row };
+    });
+    if (context.copy) {
+      for (const part of parts) context.copy(part.source, part.from, part.target, part.to, part.bytes);
+      return undefined;
+    }
+    const byHost = async (part: (typeof parts)[number]) => {
+      const bytes = new Uint8Array(part.bytes);
       try {
-        await this.#core.context.read(source.desc.data as BackendBuffer, from * row, bytes);
+        await context.read(part.source, part.from, bytes);
       } finally {
         this.#core.alive();
       }
-      if (this.#released) return;
-      this.#core.context.write(target.desc.data as BackendBuffer, to * row, bytes);
+      if (!this.#released) context.write(part.target, part.to, bytes);
     };
-    if (count === 0) return;
-    await Promise.all([one(source.k, this.k, this.shape.headDim), one(source.v, this.v, this.shape.valueDim)]);
+    return Promise.all(parts.map(byHost));
   }
 }

@@ -68,7 +68,8 @@ export async function captureCall(core: EngineCore, calls: () => unknown): Promi
   core.alive();
   if (typeof calls !== "function") throw invalid(`capture takes a function; got ${describe(calls)}`);
   const { context } = core;
-  if (!context.beginCapture || !context.endCapture) {
+  // Without copies on the device, calls wait for shared pages: a launch would be overtaken, a capture record what isn't its own.
+  if (!context.beginCapture || !context.endCapture || !context.copy) {
     throw new TesseraError(
       "unsupported",
       `${core.backend} (${context.device.name}) has no graphs; make the calls themselves`,

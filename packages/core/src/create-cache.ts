@@ -6,11 +6,14 @@ import { TesseraError } from "./error.js";
 import { invalid } from "./invalid.js";
 import { KvCache } from "./kv-cache.js";
 import { perHead } from "./operands.js";
+import { createTensor, type Tensor } from "./tensor.js";
 import { isTensor } from "./tensor-brand.js";
 
 /** `engine.kvCache`. */
 export function createCache(core: EngineCore, options: KvCacheOptions): KvCache {
   core.alive();
+  // What is written into its memory would be written by the launches, and not before.
+  if (core.recorded) throw invalid("kvCache is called inside a capture; allowed: before or after it");
   const shape = checkCacheOptions(options);
   const most = Math.max(...core.kernels().map(({ usable, maxHeadDim }) => (usable ? maxHeadDim : 0)));
   for (const name of ["headDim", "valueDim"] as const) {
@@ -31,6 +34,17 @@ export function createCache(core: EngineCore, options: KvCacheOptions): KvCache 
     }
     return checked;
   };
-  const scales = [scale("k"), scale("v")] as const;
-  return new KvCache(core, new CacheState(core, shape), scales);
+  const [k, v] = [scale("k"), scale("v")];
+  const state = new CacheState(core, shape);
+  const placed = (scale: Float32Array | undefined) =>
+    scale && state.resident ? createTensor(core, scale, { shape: [scale.length] }) : scale;
+  let first: ReturnType<typeof placed>;
+  try {
+    first = placed(k);
+    return new KvCache(core, state, [first, placed(v)]);
+  } catch (error) {
+    state.release();
+    if (isTensor(first)) (first as Tensor).dispose();
+    throw error;
+  }
 }

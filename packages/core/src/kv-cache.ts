@@ -15,7 +15,7 @@ import type { HostTensor } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
 import { int32 } from "./operands.js";
 import { Staging } from "./staging.js";
-import { allocateTensor, createTensor, type Tensor } from "./tensor.js";
+import { allocateTensor, type Tensor } from "./tensor.js";
 import { isTensor } from "./tensor-brand.js";
 
 /** What `append` gives: the rotated q if one was given. */
@@ -104,6 +104,13 @@ function scaleDesc(scale: Float32Array | Tensor | undefined): TensorDesc | undef
   return scale instanceof Float32Array ? floats(scale) : scale?.desc;
 }
 
+/** Of k and of v: in the device's memory, or where the host's will do. */
+export type PlacedScales = readonly [Float32Array | Tensor | undefined, Float32Array | Tensor | undefined];
+
+function disposeScales(scales: PlacedScales): void {
+  for (const scale of scales) if (isTensor(scale)) (scale as Tensor).dispose();
+}
+
 const unchanged = (lengths: Int32Array) => lengths;
 
 /**
@@ -123,8 +130,7 @@ export class KvCache implements GrowingCache {
   /** @internal */
   readonly owner: EngineCore;
   readonly #state: CacheState;
-  readonly #scales: readonly [Float32Array | undefined, Float32Array | undefined];
-  /** The same where calls read them. */
+  /** Where calls read them. */
   readonly #kScale: Float32Array | Tensor | undefined;
   readonly #vScale: Float32Array | Tensor | undefined;
   /** The rotated queries of a step, which live no longer than it: one step after the other. */
@@ -139,19 +145,11 @@ export class KvCache implements GrowingCache {
   #disposed = false;
 
   /** @internal Users call `engine.kvCache`. */
-  constructor(
-    core: EngineCore,
-    state: CacheState,
-    scales: readonly [Float32Array | undefined, Float32Array | undefined],
-  ) {
+  constructor(core: EngineCore, state: CacheState, scales: PlacedScales) {
     const { batch, kvHeads, headDim, valueDim, capacity, k, v, pageSize } = state.shape;
     this.owner = core;
     this.#state = state;
-    this.#scales = scales;
-    const placed = (scale: Float32Array | undefined) =>
-      scale && state.resident ? createTensor(core, scale, { shape: [scale.length] }) : scale;
-    this.#kScale = placed(scales[0]);
-    this.#vScale = placed(scales[1]);
+    [this.#kScale, this.#vScale] = scales;
     this.batch = batch;
     this.kvHeads = kvHeads;
     this.headDim = headDim;
@@ -234,7 +232,8 @@ export class KvCache implements GrowingCache {
     this.#disposed = true;
     forgotten.unregister(this);
     this.#state.release();
-    for (const own of [this.#rotated, this.#kScale, this.#vScale]) if (isTensor(own)) (own as Tensor).dispose();
+    this.#rotated?.dispose();
+    disposeScales([this.#kScale, this.#vScale]);
   }
 
   [Symbol.dispose](): void {
@@ -255,8 +254,6 @@ export class KvCache implements GrowingCache {
     act: (options: O) => Promise<T>,
   ): Promise<T> {
     this.#shape();
-    if (this.owner.recorded && this.#copying)
-      throw invalid("cache is copying shared pages; allowed in a capture: await the calls before it first");
     if (!tokens) return this.#inTurn(options, unchanged, act);
     const { counts } = tokens;
     const after = (before: Int32Array) => before.map((length, b) => length + counts[b]!);
@@ -266,6 +263,8 @@ export class KvCache implements GrowingCache {
       if (this.owner.recorded) return act(held);
       const targets = this.#state.sharedTargets(counts);
       if (targets.length === 0) return act(held);
+      const copying = this.#state.copyOnWrite(targets);
+      if (!copying) return act(held);
       this.#copying = true;
       let failure: { readonly reason: unknown } | undefined;
       const writing = (mine: O) => {
@@ -273,7 +272,7 @@ export class KvCache implements GrowingCache {
         return act(mine);
       };
       const turn = this.#wait(held, after, writing, "first");
-      const copied = this.#state.copyOnWrite(targets).catch((reason: unknown) => {
+      const copied = copying.catch((reason: unknown) => {
         failure = { reason };
       });
       void copied.then(() => {
@@ -307,8 +306,8 @@ export class KvCache implements GrowingCache {
   prepare(tokens: CheckedTokens, qOut: TensorDesc | undefined): PreparedAppend {
     const state = this.#state;
     const before = state.lengths;
-    this.#record(tokens.counts);
     const reservation = state.reserve(tokens.counts);
+    this.#record(tokens.counts);
     const resident = state.bringResident();
     const table = resident ? undefined : this.#table();
     const both = resident ? undefined : beside(before, reservation.lengths);
@@ -386,15 +385,26 @@ export class KvCache implements GrowingCache {
   #growth(reservation: Reservation): Growth {
     const state = this.#state;
     const before = state.lengths;
-    const recorded = this.owner.recorded !== undefined;
+    const sum = this.owner.recorded?.get(this);
     let entry: Uncertain | undefined;
+    let handed = false;
+    // A call that failed is no part of the graph, though the capture may go on.
+    const unrecord = () => {
+      const counts = reservation.lengths.map((length, b) => length - before[b]!);
+      for (const [b, count] of counts.entries()) sum![b]! -= count;
+      if (handed && this.#beforeRecorded) state.lengths = state.lengths.map((length, b) => length - counts[b]!);
+    };
     let settle = () => {};
     return {
       handedOver: (work) => {
         const reading = this.reading(work);
         state.lengths = reservation.lengths;
         state.resident?.advanced(reservation.lengths);
-        if (recorded) return reading;
+        handed = true;
+        if (sum) {
+          work.catch(unrecord);
+          return reading;
+        }
         const settled = new Promise<void>((resolve) => {
           settle = resolve;
         });
@@ -414,7 +424,9 @@ export class KvCache implements GrowingCache {
       failed: (reason) => {
         state.resident?.forget();
         if (entry) this.#lose(entry, reason);
-        else if (!recorded && !this.#disposed) state.cancel(reservation);
+        else if (sum) {
+          if (!handed) unrecord();
+        } else if (!this.#disposed) state.cancel(reservation);
         settle();
       },
     };
@@ -426,7 +438,8 @@ export class KvCache implements GrowingCache {
     if (!recorded) return;
     this.#beforeRecorded ??= this.#state.lengths;
     const sum = recorded.get(this) ?? new Int32Array(this.batch);
-    recorded.set(this, counts ? sum.map((count, b) => count + counts[b]!) : sum);
+    recorded.set(this, sum);
+    if (counts) for (const [b, count] of counts.entries()) sum[b]! += count;
   }
 
   #notRecorded(call: string): void {
@@ -439,6 +452,9 @@ export class KvCache implements GrowingCache {
     // Not there: a truncate, or the loss of an append before it, has taken its tokens away already.
     if (at < 0) return;
     this.#uncertain.splice(at);
+    const shorter = (lengths: Int32Array) => lengths.map((length, b) => Math.min(length, entry.rest[b]!));
+    // A capture that goes on must not bring them back at its end.
+    if (this.#beforeRecorded) this.#beforeRecorded = shorter(this.#beforeRecorded);
     if (!this.#disposed) this.#state.truncate(entry.rest);
   }
 
@@ -460,15 +476,20 @@ export class KvCache implements GrowingCache {
   async #forkNow(): Promise<KvCache> {
     const copied = this.#state.fork();
     const last = this.#uncertain.at(-1);
-    const state = await copied;
+    // Taken now: this cache may be gone, or a capture begun, by the time that the fork is there.
+    const view = (scale: PlacedScales[number]) => (isTensor(scale) ? (scale as Tensor).slice(0, 0) : scale);
+    const scales = [view(this.#kScale), view(this.#vScale)] as const;
+    let state: CacheState | undefined;
     try {
+      state = await copied;
       await last?.certain;
       this.owner.alive();
     } catch (error) {
-      state.release();
+      state?.release();
+      disposeScales(scales);
       throw error;
     }
-    return new KvCache(this.owner, state, this.#scales);
+    return new KvCache(this.owner, state, scales);
   }
 
   /** Acts at once, or after the calls that wait already. */

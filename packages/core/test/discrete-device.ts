@@ -65,6 +65,10 @@ class DiscreteContext implements BackendContext {
     await this.synchronize();
     return this.inner.read(...args);
   }
+  copy(...args: Parameters<NonNullable<BackendContext["copy"]>>) {
+    this.log.calls.push("copy");
+    this.inner.copy!(...args);
+  }
   kernels(): readonly KernelInfo[] {
     const [reference] = this.inner.kernels();
     return [

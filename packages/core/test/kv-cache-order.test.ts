@@ -5,8 +5,14 @@ import type { Engine } from "../src/engine.js";
 import { TesseraError } from "../src/error.js";
 import { openEngineIn } from "../src/open-engine.js";
 import { referenceBackend } from "../src/reference/index.js";
-import { reference, worldOf } from "./support.js";
+import { worldOf } from "./support.js";
 
+/** Without copies on the device: there calls wait while the host copies shared pages. */
+const copyless: Backend = {
+  ...referenceBackend,
+  open: (options) => Object.assign(referenceBackend.open(options), { copy: undefined }),
+};
+const reference = () => openEngineIn(worldOf({ reference: copyless }));
 const engine = await reference();
 afterAll(() => engine.dispose());
 
@@ -29,7 +35,7 @@ const first = async (cache: ReturnType<typeof make>, on: Engine = engine) =>
 /** An engine whose decodes with new tokens fail, unwritten, where `fail` says, when their turn comes. */
 async function losing(fail: () => boolean): Promise<Engine> {
   const open: Backend["open"] = (options) => {
-    const context = referenceBackend.open(options);
+    const context = copyless.open(options);
     const real = context.decode.bind(context);
     const decode: BackendContext["decode"] = (desc, signal) => {
       if (!desc.append || !fail()) return real(desc, signal);
