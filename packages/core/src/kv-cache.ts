@@ -105,7 +105,7 @@ function scaleDesc(scale: Float32Array | Tensor | undefined): TensorDesc | undef
 }
 
 /** Of k and of v: in the device's memory, or where the host's will do. */
-export type PlacedScales = readonly [Float32Array | Tensor | undefined, Float32Array | Tensor | undefined];
+type PlacedScales = readonly [Float32Array | Tensor | undefined, Float32Array | Tensor | undefined];
 
 function disposeScales(scales: PlacedScales): void {
   for (const scale of scales) if (isTensor(scale)) (scale as Tensor).dispose();

@@ -191,6 +191,56 @@ describe("what fails", () => {
     });
   }
 
+  it("a launch: nothing was added, and the device hears of it", async () => {
+    let fail = false;
+    const device = discreteBackend();
+    const opened: Backend["open"] = (options) => {
+      const context = device.open(options);
+      const real = context.endCapture!.bind(context);
+      const endCapture = () => {
+        const graph = real();
+        const launch = () => (fail ? Promise.reject(new TesseraError("device-error", "boom")) : graph.launch());
+        return { launch, dispose: () => graph.dispose() };
+      };
+      return Object.assign(context, { endCapture });
+    };
+    using engine = await open({ ...device, open: opened });
+    using cache = make(engine);
+    using token = engine.tensor(filled(1, 5), { shape: shape(1) });
+    const graph = await engine.capture(() => cache.append({ k: token, v: token }));
+    await cache.append(kv(4, 1));
+    const free = cache.freePages;
+    fail = true;
+    const launches = [graph.launch(), cache.append(kv(1, 8)), graph.launch()];
+    const settled = (await Promise.allSettled(launches)) as PromiseRejectedResult[];
+    expect(settled.map(({ reason }) => reason?.code)).toEqual(Array(3).fill("device-error"));
+    expect([[...cache.lengths], cache.freePages]).toEqual([[4], free]);
+    fail = false;
+    await graph.launch();
+    expect(await tokens(engine, cache)).toEqual([1, 1, 1, 1, 5]);
+  });
+
+  it("a fork, whose memory and pages come back", async () => {
+    let fail = false;
+    using engine = await failing(() => fail, 1);
+    const idle = engine.bytesInUse;
+    const cache = make(engine, { ...paged, dtype: "f8_e4m3", scales: { k: [2], v: [4] } });
+    const held = engine.bytesInUse;
+    await cache.append(kv(3, 1));
+    const free = cache.freePages;
+    fail = true;
+    const lost = engine.decode({ q: host(1, 0), cache, ...kv(1, 9) });
+    const forked = cache.fork();
+    expect((await Promise.allSettled([lost, forked])).map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+    expect([engine.bytesInUse, cache.freePages]).toEqual([held, free]);
+    const fork = await cache.fork();
+    cache.dispose();
+    await fork.append(kv(1, 2));
+    expect(await tokens(engine, fork)).toEqual([1, 1, 1, 2]);
+    fork.dispose();
+    expect(engine.bytesInUse).toBe(idle);
+  });
+
   it("kvCache inside a capture", async () => {
     using engine = await open();
     await expect(engine.capture(() => make(engine))).rejects.toThrow(/kvCache is called inside a capture/);

@@ -25,6 +25,33 @@ describe("the CPU back end through the engine", () => {
     });
   }
 
+  it.each([undefined, 64])("forks behind long work, copied in order, pages of %s", async (pageSize) => {
+    const kv = (n: number, value: number) => {
+      const x = { data: new Float32Array(n * 256).fill(value), shape: [1, n, 4, 64] };
+      return { k: x, v: x };
+    };
+    const mean = async (cache: ReturnType<typeof engine.kvCache>) =>
+      (await engine.decode({ q: kv(1, 0).k, cache })).out.data[0];
+    const pool = pageSize === undefined ? {} : { pageSize, pages: 64 };
+    using cache = engine.kvCache({ batch: 1, kvHeads: 4, headDim: 64, capacity: 512, dtype: "f32", ...pool });
+    const long = tensor([1, 1024, 8, 64], random(3));
+    const work = [engine.attention({ q: long, k: long, v: long })]; // copies and appends queue behind it
+    work.push(cache.append(kv(100, 1)) as never);
+    const forked = cache.fork();
+    work.push(cache.append(kv(100, 3)) as never);
+    using fork = await forked;
+    using again = await fork.fork();
+    using token = engine.tensor(new Float32Array(256).fill(102), { shape: [1, 1, 4, 64] });
+    work.push(engine.attention({ q: long, k: long, v: long }));
+    work.push(fork.append({ k: token, v: token }) as never);
+    token.write(new Float32Array(256).fill(203));
+    work.push(again.append({ k: token, v: token }) as never);
+    await Promise.all(work);
+    expect(await mean(cache)).toBeCloseTo(2, 5);
+    expect(await mean(fork)).toBeCloseTo(2, 5);
+    expect(await mean(again)).toBeCloseTo(3, 5);
+  });
+
   it("a cache, decoded over", async () => {
     const next = random(8);
     for (const pageSize of [undefined, 16]) {
