@@ -96,6 +96,7 @@ describe("tessera doctor", () => {
     expect(out).toMatch(/^ {2}libc +(glibc \d|musl|the system's)/m);
     expect(out).toMatch(/^ {2}@tessera\/core +\d+\.\d+\.\d+ +\//m);
     expect(out).toMatch(/^ {2}@tessera\/cli +\d+\.\d+\.\d+ +\//m);
+    expect(out).toMatch(/^ {2}@tessera\/bench +\d+\.\d+\.\d+ +\//m);
     expect(out).toMatch(/^ {2}CUDA_VISIBLE_DEVICES +1,0/m);
     expect(out).toMatch(/^ {2}TESSERA_THREADS +1$/m);
     expect(out.trimEnd().split("\n").at(-1)).toMatch(/^Verdict: /);

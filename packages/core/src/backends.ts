@@ -55,7 +55,9 @@ async function loadLibrary(name: string, library?: string): Promise<Backend> {
   }
   const native = nativeLibrary();
   if (native.addon === undefined) {
-    throw missing(name, located.attempts, fixSteps(native.fix), { why: native.reason });
+    const apart = native.state === "version-mismatch" || native.state === "abi-mismatch";
+    const code = apart ? "abi-mismatch" : "backend-missing";
+    throw missing(name, located.attempts, fixSteps(native.fix), { why: native.reason, code });
   }
   const damaged = await damage(located.library);
   if (damaged !== undefined) {

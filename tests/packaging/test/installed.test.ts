@@ -116,6 +116,20 @@ test("a back end of another version beside core", () => {
   expect(stdout).toContain(`  1. run \`npm install @tessera/core@${own} @tessera/cpu@${own}\``);
 });
 
+test("an addon of another version beside core", () => {
+  const folder = copy("another-addon");
+  const scope = join(folder, "node_modules/@tessera");
+  const name = readdirSync(scope).find((one) => one.startsWith("core-"))!;
+  const manifest = join(scope, name, "package.json");
+  const { version, ...rest } = JSON.parse(readFileSync(manifest, "utf8"));
+  writeFileSync(manifest, JSON.stringify({ ...rest, version: "0.0.0-other" }));
+  const { stdout } = run(folder, insist);
+  expect(stdout).toMatch(/^abi-mismatch cpu can't be used/);
+  expect(stdout).toContain(`is there as @tessera/${name} 0.0.0-other, beside @tessera/core ${version}`);
+  expect(stdout).toContain(`  1. run \`npm install --include=optional @tessera/core@${version}\``);
+  expect(run(folder, esm).stdout).toBe(answer("reference"));
+});
+
 test("two copies of core in one process: a warning, and words where they meet", () => {
   const folder = copy("two-copies");
   cpSync(join(folder, "node_modules/@tessera"), join(folder, "inner/node_modules/@tessera"), { recursive: true });

@@ -57,12 +57,17 @@ describe.each(names)("%s", (name) => {
   });
 });
 
-test.each(["core", "cpu", "cuda", "hip"])("types of @tessera/%s resolve for ESM and CommonJS alike", (name) => {
+test.each([
+  ["core", "node16"], // node10 knows no exports map; nothing that old can run this package
+  ["cpu", "node16"],
+  ["cuda", "node16"],
+  ["hip", "node16"],
+  ["bench", "esm-only"],
+])("types of @tessera/%s resolve: %s", (name, profile) => {
   const attw = join(root, "tests/packaging/node_modules/@arethetypeswrong/cli/dist/index.js");
   const { status, stdout, stderr } = spawnSync(
     process.execPath,
-    // node10 knows no exports map; nothing that old can run this package.
-    [attw, packageOf(`@tessera/${name}`).tarball, "--profile", "node16", "--format", "ascii"],
+    [attw, packageOf(`@tessera/${name}`).tarball, "--profile", profile, "--format", "ascii"],
     { encoding: "utf8", cwd: installed.folder },
   );
   expect(status, stdout + stderr).toBe(0);

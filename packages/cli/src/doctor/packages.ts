@@ -24,6 +24,7 @@ export function packages(reports: readonly ProbeReport[], folder = process.cwd()
     core,
     ...forPlatforms(core),
     find(require, "@tessera/cli", "../package.json"),
+    find(require, "@tessera/bench"),
     ...optional.flatMap((name) => {
       const one = find(coreRequire, `@tessera/${name}`);
       return [one, ...forPlatforms(one)];

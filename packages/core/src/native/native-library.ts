@@ -1,6 +1,7 @@
 /** Finds and loads the addon, tessera.node. That it is missing is an answer, not an exception. */
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { ProbeState } from "../backend.js";
 import { packageRoot, parents } from "../package-root.js";
@@ -94,6 +95,8 @@ function load(path: string): Loaded {
   try {
     const damage = damageNow(path);
     if (damage !== undefined) return { result: damage };
+    const other = otherVersion(path);
+    if (other !== undefined) return { result: other, state: "version-mismatch" };
     const addon = createRequire(packageRoot)(path) as Addon;
     if (addon.abi === abi) return { addon, result: "loaded" };
     return { result: `speaks version ${addon.abi} of the contract, not ${abi}`, state: "abi-mismatch" };
@@ -102,6 +105,15 @@ function load(path: string): Loaded {
     const libc = wrongLibc(path, message);
     return libc === undefined ? { result: message } : { result: libc, state: "wrong-libc", fixes: libcFixes() };
   }
+}
+
+/** What is wrong with the version of the package that brought the addon. What a clone built is in none. */
+function otherVersion(path: string): string | undefined {
+  const file = join(dirname(path), "package.json");
+  if (!existsSync(file)) return undefined;
+  const own = JSON.parse(readFileSync(file, "utf8")) as { readonly name: string; readonly version: string };
+  if (own.version === version) return undefined;
+  return `is there as ${own.name} ${own.version}, beside @tessera/core ${version}: versions must be the same`;
 }
 
 function* candidates(): Generator<{ name: string; path: string | undefined }> {
