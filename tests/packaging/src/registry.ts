@@ -3,7 +3,7 @@ import { type ChildProcess, execFileSync, spawn, spawnSync } from "node:child_pr
 import { existsSync, mkdirSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
-import { folderOf, foreign, type Packed } from "./pack.js";
+import { folderOf, foreign, type Packed, root } from "./pack.js";
 import { tool } from "./tools.js";
 
 export interface Registry {
@@ -35,6 +35,7 @@ log: { type: stdout, format: json, level: warn }
   const npmrc = join(folder, "npmrc");
   writeFileSync(npmrc, `registry=${url}\n//127.0.0.1:${port}/:_authToken=anybody\n`);
   for (const { tarball } of packed) publish(tarball, npmrc);
+  for (const source of notBuilt(packed)) publish(source, npmrc);
   closure(foreign(packed).map(folderOf)).forEach((source, n) => {
     // As it was delivered: npm would choose its files anew.
     const tarball = join(folder, `foreign-${n}.tgz`);
@@ -51,6 +52,21 @@ log: { type: stdout, format: json, level: warn }
     publish(tarball, npmrc);
   });
   return { url, stop: () => void server.kill() };
+}
+
+/**
+ * Packages for other platforms that weren't built here, without their file: Yarn asks for the manifest of each optional dependency,
+ * and scripts/release.mjs publishes none without them.
+ */
+function notBuilt(packed: readonly Packed[]): string[] {
+  const missing = packed.flatMap(({ manifest }) =>
+    Object.keys(manifest.optionalDependencies ?? {}).filter((name) => !packed.some((one) => one.name === name)),
+  );
+  return missing.map((name) => {
+    const [, part, id] = /^@tessera\/([a-z]+)-(.*)$/.exec(name)!;
+    const group = part === "core" ? "packages" : "backends";
+    return join(root, group, part!, "npm", id!);
+  });
 }
 
 function publish(source: string, npmrc: string): void {
