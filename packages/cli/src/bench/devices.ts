@@ -1,5 +1,13 @@
 import { resolve } from "node:path";
 import { backendNames, type EngineOptions, TesseraError } from "@tessera/core";
+import { Option } from "commander";
+import { append } from "../attend/settings.js";
+
+/** Of the commands that measure. */
+export const backendOption = () =>
+  new Option("--backend <name[:device]>", "where; repeat it for several (default: the best usable)")
+    .argParser<readonly string[]>(append)
+    .default([], "best");
 
 /** `--backend cuda:1 --backend cpu`, as options of `openEngine`. */
 export function devicesOf(

@@ -3,7 +3,7 @@ import type { EngineOptions } from "@tessera/core";
 import { type Command, Option } from "commander";
 import { append, wholeFrom } from "../attend/settings.js";
 import { describeRun } from "../bench/describe.js";
-import { devicesOf } from "../bench/devices.js";
+import { backendOption, devicesOf } from "../bench/devices.js";
 import { regexp, suitesOf } from "../bench/suites.js";
 import { checkTarget, writeAtomically } from "../ui/atomic.js";
 import { exit } from "../ui/exit.js";
@@ -49,11 +49,7 @@ export function addBench(program: Command, io: Io): void {
         .argParser<readonly string[]>(append)
         .default([], "quick"),
     )
-    .addOption(
-      new Option("--backend <name[:device]>", "where; repeat it for several (default: the best usable)")
-        .argParser<readonly string[]>(append)
-        .default([], "best"),
-    )
+    .addOption(backendOption())
     .option("--library <path>", "load this back end's shared library")
     .option("--threads <n>", "CPU threads", wholeFrom(1))
     .option("--repeats <n>", "samples of each case (below 20 no figure is to be believed)", wholeFrom(1), 30)

@@ -2,7 +2,7 @@ import type { TunedCase } from "@tessera/bench";
 import type { TunedVariant } from "@tessera/core";
 import { type Command, Option } from "commander";
 import { append, wholeFrom } from "../attend/settings.js";
-import { devicesOf } from "../bench/devices.js";
+import { backendOption, devicesOf } from "../bench/devices.js";
 import { regexp, suitesOf } from "../bench/suites.js";
 import { exit, toJson } from "../ui/exit.js";
 import { onInterrupt } from "../ui/interrupt.js";
@@ -42,11 +42,7 @@ export function addTune(program: Command, io: Io): void {
         .argParser<readonly string[]>(append)
         .default([], "quick"),
     )
-    .addOption(
-      new Option("--backend <name[:device]>", "where; repeat it for several (default: the best usable)")
-        .argParser<readonly string[]>(append)
-        .default([], "best"),
-    )
+    .addOption(backendOption())
     .option("--library <path>", "load this back end's shared library")
     .option("--threads <n>", "CPU threads", wholeFrom(1))
     .option("--filter <regexp>", "only cases whose 'suite: name' matches", regexp)
