@@ -2,6 +2,7 @@
 // of bf16 pairs are worth there.
 #include "catalogue.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -40,12 +41,6 @@ std::string chosen(const std::vector<Variant>& rows, tsr_dtype q, tsr_dtype kv, 
   return selection.row != nullptr ? selection.row->name : "none";
 }
 
-int named(const std::vector<Variant>& rows, const std::string& name) {
-  int count = 0;
-  for (const Variant& row : rows) count += row.name == name ? 1 : 0;
-  return count;
-}
-
 }  // namespace
 
 int main() {
@@ -53,7 +48,8 @@ int main() {
 #if defined(TSR_HAVE_AVX512) && defined(TSR_HAVE_AVX512BF16)
   for (const bool fast : {false, true}) {
     const auto rows = rows_of(true, fast);
-    CHECK(named(rows, "prefill-avx512-bf16") == 1);
+    CHECK(std::count_if(rows.begin(), rows.end(),
+                        [](const Variant& row) { return std::string(row.name) == "prefill-avx512-bf16"; }) == 1);
     CHECK(chosen(rows, TSR_BF16, TSR_BF16, 512) == (fast ? "prefill-avx512-bf16" : "prefill-avx512"));
     CHECK(chosen(rows, TSR_F32, TSR_F32, 512) == "prefill-avx512");
     CHECK(chosen(rows, TSR_F16, TSR_F16, 512) == "prefill-avx512");
