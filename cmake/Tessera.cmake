@@ -54,14 +54,16 @@ endfunction()
 function(tessera_portable target)
   if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT TSR_SANITIZE)
     target_link_options(${target} PRIVATE -static-libstdc++ -Wl,--gc-sections)
+  elseif(MINGW)
+    target_link_options(${target} PRIVATE -static -Wl,--gc-sections)
   endif()
 endfunction()
 
 # A back end's shared library: <folder>/lib/lib<name>.so with tsr_backend_entry as its only symbol.
 function(tessera_backend target)
   tessera_target(${target})
-  # .so on macOS too: the loader opens it by that name, and nothing links against it.
-  set_target_properties(${target} PROPERTIES SUFFIX ".so")
+  # .so on macOS and Windows too: the loader opens it by that name, and nothing links against it.
+  set_target_properties(${target} PROPERTIES PREFIX lib SUFFIX .so)
   if(NOT TSR_SANITIZE AND NOT CMAKE_CROSSCOMPILING) # a build for tests must not replace the one for use
     set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/lib)
   endif()

@@ -2,7 +2,7 @@
 // node scripts/build-native.mjs cuda [architectures]: the CUDA back end, for all architectures (many minutes) or for those
 // given: "cuda 90" is machine code for sm_90 alone, "cuda 80 80-ptx" with PTX.
 // node scripts/build-native.mjs hip [architectures]: likewise the HIP back end: "hip gfx942", "hip gfx1100 gfx1201".
-// node scripts/build-native.mjs cross linux-arm64-gnu: the addon and the CPU back end for another platform, into build/.
+// node scripts/build-native.mjs cross linux-arm64-gnu|win32-x64: the addon and the CPU back end for another platform, into build/.
 import {
   buildAddon,
   buildCross,

@@ -15,6 +15,18 @@ export const variants = {
     "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",
     "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64-static;-L;/usr/aarch64-linux-gnu",
   ],
+  // Clang rather than mingw's gcc, which doesn't align the stack for AVX registers on Windows.
+  win32: [
+    "-DCMAKE_SYSTEM_NAME=Windows",
+    "-DCMAKE_SYSTEM_PROCESSOR=AMD64",
+    "-DCMAKE_C_COMPILER=clang-22",
+    "-DCMAKE_CXX_COMPILER=clang++-22",
+    "-DCMAKE_C_COMPILER_TARGET=x86_64-w64-windows-gnu",
+    "-DCMAKE_CXX_COMPILER_TARGET=x86_64-w64-windows-gnu",
+    "-DCMAKE_CXX_FLAGS=-femulated-tls", // as mingw's C++ library has it
+    "-DCMAKE_RC_COMPILER=x86_64-w64-mingw32-windres",
+    ...["EXE", "SHARED", "MODULE"].map((kind) => `-DCMAKE_${kind}_LINKER_FLAGS=-fuse-ld=lld-22`),
+  ],
   cuda: ["-DTSR_CUDA=ON"],
   hip: ["-DTSR_HIP=ON"],
 };
@@ -91,8 +103,8 @@ export function buildHip(targets, architectures = hipArchitectures) {
 }
 
 /**
- * The addon and the CPU back end for another platform, with a compiler for that: build/arm64, where the tests of the NEON
- * kernels are, and build/arm64-addon.
+ * The addon and the CPU back end for another platform, with a compiler for that: build/arm64 (where the tests of the NEON
+ * kernels are) and build/arm64-addon, build/win32 and build/win32-addon.
  */
 export function buildCross(id) {
   const variant = crossVariants[id];
@@ -102,12 +114,17 @@ export function buildCross(id) {
   const modules = join(root, "packages/core/node_modules");
   const include = [join(modules, "node-api-headers/include"), join(modules, "node-addon-api")].join(";");
   const folder = join(root, "build", `${variant}-addon`);
-  const given = [`-DCMAKE_JS_INC=${include}`, "--log-level=WARNING", "--no-warn-unused-cli"];
+  const given = [
+    `-DCMAKE_JS_INC=${include}`,
+    `-DTSR_NODE_API_DEFINITIONS=${join(modules, "node-api-headers/def")}`,
+    "--log-level=WARNING",
+    "--no-warn-unused-cli",
+  ];
   run("cmake", ["-S", "packages/core/native", "-B", folder, ...given, ...variants[variant]]);
   run("cmake", ["--build", folder, "--parallel", jobs]);
 }
 
-const crossVariants = { "linux-arm64-gnu": "arm64" };
+const crossVariants = { "linux-arm64-gnu": "arm64", "win32-x64": "win32" };
 
 /** What buildCross made of a part for a platform (by the list of ./platforms.mjs), whether it is there or not. */
 export function crossFile(part, id) {

@@ -1,18 +1,17 @@
 #include "device.h"
 
-#include <sched.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
+#include "system.h"
 #include "tessera/common/text.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #if defined(__linux__)
 #include <sys/syscall.h>
+#include <unistd.h>
 #endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
@@ -43,7 +42,9 @@ bool made_by_amd() {
   return std::memcmp(vendor, "AuthenticAMD", sizeof vendor) == 0;
 }
 
+#if defined(__linux__)
 constexpr unsigned kTileData = 18;  // of XCR0
+#endif
 
 // Whether Linux gives a process the tiles' registers when it asks for them; asks for nothing.
 bool system_has_tiles() {
@@ -106,49 +107,16 @@ std::string trimmed(const std::string& name) {
   return first == std::string::npos ? std::string() : name.substr(first, last - first + 1);
 }
 
-std::string name_of_system() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    const size_t colon = line.find(':');
-    if (colon != std::string::npos && line.compare(0, 10, "model name") == 0) return trimmed(line.substr(colon + 1));
-  }
-  return "CPU";
-}
-
-// Cores that the scheduler gives this process, and no more than a container's quota pays for.
-int usable_cores() {
-  int cores = 0;
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
-  if (cores < 1) cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // more than 1,024 of them
-  std::ifstream limit("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (limit >> quota >> period && quota != "max" && period > 0) {
-    const double paid = std::atof(quota.c_str()) / period;
-    if (paid > 0 && paid < cores) cores = static_cast<int>(paid) + (paid > static_cast<int>(paid) ? 1 : 0);
-  }
-  return cores < 1 ? 1 : cores < kMaxThreads ? cores : kMaxThreads;
-}
-
-uint64_t usable_memory() {
-  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  uint64_t bytes = pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : 0;
-  std::ifstream limit("/sys/fs/cgroup/memory.max");
-  uint64_t allowed = 0;
-  if (limit >> allowed && allowed > 0 && (bytes == 0 || allowed < bytes)) bytes = allowed;
-  return bytes;
-}
-
 }  // namespace
 
 Device probe_device() {
   Device device;
   probe_instructions(&device);
   device.name = trimmed(device.name);
-  if (device.name.empty()) device.name = name_of_system();
-  device.cores = usable_cores();
-  device.memory_bytes = usable_memory();
+  if (device.name.empty()) device.name = trimmed(system::processor_name());
+  if (device.name.empty()) device.name = "CPU";
+  device.cores = std::min(system::processors(), kMaxThreads);
+  device.memory_bytes = system::memory_bytes();
   return device;
 }
 

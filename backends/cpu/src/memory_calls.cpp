@@ -1,31 +1,12 @@
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include "api.h"
 #include "context.h"
+#include "system.h"
 
 namespace tsr::cpu {
 namespace {
-
-constexpr uint64_t kAlignment = 64;  // a cache line, and the widest vector
-constexpr uint64_t kHugePage = 2 << 20;
-
-// Rows of one head lie a page or more apart, so that nearly each costs a search of the page tables: in huge pages it doesn't.
-// Only where a whole one fits in, so that no more memory is taken than was asked for. The system may have none.
-void* allocate(uint64_t bytes) {
-  const uint64_t alignment = bytes < kHugePage ? kAlignment : kHugePage;
-  const uint64_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  void* const data = std::aligned_alloc(alignment, rounded ? rounded : alignment);
-#if defined(__linux__)
-  if (data != nullptr && bytes >= kHugePage) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
-#endif
-  return data;
-}
 
 Verdict check_range(const char* name, const void* data, uint64_t bytes) {
   if (data == nullptr && bytes > 0) return invalid(name, ": is NULL, must not be for ", bytes, " bytes");
@@ -44,7 +25,7 @@ tsr_status buffer_create(tsr_context* context, uint64_t bytes, tsr_buffer** buff
       return {TSR_OUT_OF_MEMORY, text("bytes: is ", bytes, ", this machine has ", most)};
     }
     auto made = std::make_unique<tsr_buffer>(tsr_buffer{nullptr, bytes, true});
-    made->data = allocate(bytes);
+    made->data = system::allocate(bytes);
     if (made->data == nullptr)
       return {TSR_OUT_OF_MEMORY, text("bytes: is ", bytes, ", more than there is free memory for")};
     *buffer = made.release();
@@ -63,7 +44,7 @@ tsr_status buffer_wrap(tsr_context* context, void* data, uint64_t bytes, tsr_buf
 }
 
 void buffer_destroy(tsr_buffer* buffer) {
-  if (buffer != nullptr && buffer->owned) std::free(buffer->data);
+  if (buffer != nullptr && buffer->owned) system::release(buffer->data);
   delete buffer;
 }
 

@@ -1,17 +1,14 @@
 #include "thread_pool.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "system.h"
 
 namespace tsr::cpu {
 namespace {
@@ -38,7 +35,7 @@ bool spin(F&& done) {
       if (done()) return true;
       pause();
     }
-    sched_yield();
+    system::yield();
   } while (std::chrono::steady_clock::now() < end);
   return done();
 }
@@ -59,7 +56,7 @@ struct ThreadPool::Loop {
 
 // Behind a pointer, because a forked child can't even destroy it: that would wait for threads it doesn't have.
 struct ThreadPool::Shared {
-  const pid_t process = getpid();
+  const int64_t process = system::process_id();
   std::mutex mutex;
   std::condition_variable wake;
   Loop* loops = nullptr;            ///< under the lock
@@ -79,7 +76,7 @@ struct ThreadPool::Shared {
 ThreadPool::ThreadPool(int threads) : size_(threads > 1 ? threads : 1), shared_(new Shared) {}
 
 ThreadPool::~ThreadPool() {
-  if (shared_->process != getpid()) return;
+  if (shared_->process != system::process_id()) return;
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
     shared_->stopping = true;
@@ -93,15 +90,12 @@ ThreadPool::~ThreadPool() {
 // Under the lock. Fewer threads than asked for (a limit of the system) is no failure: the loop is only slower.
 void ThreadPool::Shared::start(int size) {
   started = true;
-  sigset_t all, before;  // signals are the application's; its handlers must not run on our threads
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const system::NoSignals meanwhile;
   try {
     threads.reserve(static_cast<size_t>(size - 1));
     for (int worker = 1; worker < size; ++worker) threads.emplace_back([this, worker] { work(worker); });
   } catch (const std::exception&) {
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // Under the lock. A scheduler likes to wake a thread on the core of who wakes it, above all on a virtual machine, whose
@@ -109,17 +103,11 @@ void ThreadPool::Shared::start(int size) {
 // of 100 us would be over first. So workers may use the caller's cores but for the one that it is on. With many cores one is
 // no loss, and each worker costs a system call when a caller has moved.
 void ThreadPool::Shared::keep_off_caller() {
-#if defined(__linux__)
   constexpr size_t kFewThreads = 8;
-  const int core = sched_getcpu();
+  const int core = system::this_processor();
   if (core < 0 || core == caller_core || threads.size() >= kFewThreads) return;
   caller_core = core;
-  cpu_set_t others;
-  if (sched_getaffinity(0, sizeof others, &others) != 0) return;
-  CPU_CLR(core, &others);
-  if (CPU_COUNT(&others) == 0) return;
-  for (std::thread& thread : threads) pthread_setaffinity_np(thread.native_handle(), sizeof others, &others);
-#endif
+  system::keep_off(core, threads);
 }
 
 // Under the lock: a loop that still has items.
@@ -167,7 +155,7 @@ void ThreadPool::Shared::work(int worker) {
 
 void ThreadPool::run_loop(int64_t items, Call call, void* body) {
   Shared& shared = *shared_;
-  if (shared.process != getpid()) {
+  if (shared.process != system::process_id()) {
     for (int64_t item = 0; item < items; ++item) call(body, item, 0);
     return;
   }

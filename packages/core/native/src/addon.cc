@@ -5,6 +5,7 @@
 #include "errors.h"
 #include "instance.h"
 #include "library_object.h"
+#include "load_failure.h"
 #include "loader.h"
 
 namespace tessera {

@@ -1,12 +1,6 @@
 #include "loader.h"
 
-#include <dlfcn.h>
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <climits>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -14,6 +8,8 @@
 #include <optional>
 
 #include "exit_guard.h"
+#include "load_failure.h"
+#include "shared_library.h"
 
 namespace tessera {
 namespace {
@@ -73,16 +69,10 @@ void requireFunctions(const std::string& path, const tsr_backend* backend) {
 }
 
 LoadedLibrary open(const std::string& path) {
-  dlerror();
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!handle) {
-    const char* text = dlerror();
-    throw LoadFailure{"load-failed", "backend-missing",
-                      path + " can't be loaded: " + (text ? text : "dlopen gives no reason")};
-  }
+  void* handle = shared_library::open(path);
   exit_guard::arm();
   // From here on the handle is kept, also after a failure: code that has run may have left threads behind.
-  auto entry = reinterpret_cast<tsr_backend_entry_fn>(dlsym(handle, "tsr_backend_entry"));
+  auto entry = reinterpret_cast<tsr_backend_entry_fn>(shared_library::symbol(handle, "tsr_backend_entry"));
   if (!entry) notABackend(path + " is not a Tessera back end: it has no symbol tsr_backend_entry");
   const tsr_backend* backend = entry(kOurs);
   if (!backend) abiMismatch(path, versionSpokenBy(entry));
@@ -100,29 +90,10 @@ LoadedLibrary open(const std::string& path) {
   return {path, backend};
 }
 
-std::string realPath(const std::string& path) {
-  if (path.empty() || path[0] != '/') {
-    throw LoadFailure{"load-failed", "invalid-argument",
-                      "the path of a library must be absolute, got \"" + path + "\""};
-  }
-  char resolved[PATH_MAX];
-  if (!realpath(path.c_str(), resolved)) {
-    const int error = errno;
-    if (error == ENOENT || error == ENOTDIR)
-      throw LoadFailure{"load-failed", "backend-missing", path + " does not exist"};
-    throw LoadFailure{"load-failed", "backend-missing", path + " can't be read: " + std::strerror(error)};
-  }
-  struct stat info{};
-  if (stat(resolved, &info) != 0 || !S_ISREG(info.st_mode)) {
-    throw LoadFailure{"load-failed", "backend-missing", path + " is not a file"};
-  }
-  return resolved;
-}
-
 }  // namespace
 
 const LoadedLibrary& loadLibrary(const std::string& path) {
-  const std::string real = realPath(path);
+  const std::string real = shared_library::realPath(path);
   Entry* entry = nullptr;
   {
     std::lock_guard<std::mutex> lock(table().mutex);
@@ -135,11 +106,6 @@ const LoadedLibrary& loadLibrary(const std::string& path) {
   return *entry->library;
 }
 
-void pinAddon() {
-  Dl_info info;
-  if (dladdr(reinterpret_cast<void*>(&pinAddon), &info) && info.dli_fname) {
-    dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
-  }
-}
+void pinAddon() { shared_library::pin(reinterpret_cast<const void*>(&pinAddon)); }
 
 }  // namespace tessera

@@ -6,13 +6,6 @@
 
 namespace tessera {
 
-/** Why a library can't be used; the names are those of ProbeState and TesseraErrorCode in TypeScript. */
-struct LoadFailure {
-  const char* state;
-  const char* code;
-  std::string text;
-};
-
 struct LoadedLibrary {
   std::string path;
   const tsr_backend* table;
