@@ -83,6 +83,14 @@ export const lanes = [
     ci: true,
     needs: ["aarch64-linux-gnu-g++"],
   },
+  {
+    name: "cross-win32",
+    command: ["node", "scripts/build-native.mjs", "cross", "win32-x64"],
+    counts: "exit",
+    long: true,
+    ci: true,
+    needs: ["x86_64-w64-mingw32-windres", "clang++-22", "ld.lld-22"],
+  },
   // After those that build what it packs.
   {
     name: "release-dry",

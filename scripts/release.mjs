@@ -6,7 +6,8 @@
 //   --here                       of the platform packages those for this machine only
 //   --incomplete                 what isn't built here is left out, and named; else that is an error
 //   --counts                     closes with the counts line of lanes.mjs
-// Nothing is built: `npm run build`, `node scripts/build-native.mjs cross linux-arm64-gnu`, `cuda`, `hip` do that.
+// Nothing is built: `npm run build`, `node scripts/build-native.mjs cross linux-arm64-gnu`, `cross win32-x64`, `cuda`, `hip`
+// do that.
 import { createHash } from "node:crypto";
 import {
   copyFileSync,
@@ -60,6 +61,7 @@ function builtFile(part, id) {
 
 /** What must not be published of a file, in words; empty if nothing. */
 function objections(part, id, file) {
+  if (platforms[id].os === "win32") return windowsObjections(id, file);
   const found = [];
   const { machine, libc } = platforms[id];
   const header = output("readelf", ["-hW", file]);
@@ -81,19 +83,39 @@ function objections(part, id, file) {
   return found;
 }
 
+/** What every Windows has, and the program that loads an addon. */
+const ofWindows = /^(KERNEL32|msvcrt|NODE)\.(dll|exe)$/i;
+
+function windowsObjections(id, file) {
+  const text = output("objdump", ["-p", file]);
+  if (text === null) return ["can't be looked at: objdump (binutils) is missing or refuses it"];
+  const found = [];
+  if (!text.includes(`file format ${platforms[id].machine}`)) found.push(`is for another machine than ${id}`);
+  const foreign = [...text.matchAll(/DLL Name: (\S+)/g)]
+    .map(([, name]) => name)
+    .filter((name) => !ofWindows.test(name));
+  if (foreign.length > 0) found.push(`needs ${foreign.join(", ")}, which not every Windows has`);
+  return found;
+}
+
 const isNewer = (a, b) => a.localeCompare(b, "en", { numeric: true }) > 0;
 
 /** Copies a file into its package, without its symbol table, and says there what it is. */
 function stage(part, id, file, folder) {
   const target = join(folder, parts[part].file);
   copyFileSync(file, target);
-  const strip = which(`${platforms[id].cpu === "arm64" && process.arch !== "arm64" ? "aarch64-linux-gnu-" : ""}strip`);
+  const strip = which(`${stripFor(id)}strip`);
   if (!strip) fail("strip (binutils) is missing");
   run(strip, ["--strip-unneeded", target]);
   const bytes = readFileSync(target);
   const sha256 = createHash("sha256").update(bytes).digest("hex");
   const integrity = { [parts[part].file]: { bytes: bytes.length, sha256 } };
   writeFileSync(join(folder, "integrity.json"), `${JSON.stringify(integrity, null, 2)}\n`);
+}
+
+function stripFor(id) {
+  if (platforms[id].os === "win32") return "x86_64-w64-mingw32-";
+  return platforms[id].cpu === "arm64" && process.arch !== "arm64" ? "aarch64-linux-gnu-" : "";
 }
 
 const counts = none();

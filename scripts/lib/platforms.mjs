@@ -1,7 +1,10 @@
 // What there is a prebuilt package for, by part and platform: the one list. scripts/platform-packages.mjs makes the
 // packages of it, scripts/release.mjs fills and packs them, tests/packaging holds what they carry to it.
 
-/** Every platform that the loader has a name for. `recipe`: built by hand or by the public CI, and packed by nobody yet. */
+/**
+ * Every platform that the loader has a name for. `machine`: as readelf calls it, on Windows objdump. `recipe`: built by hand or
+ * by the public CI, and packed by nobody yet.
+ */
 export const platforms = {
   "linux-x64-gnu": { os: "linux", cpu: "x64", libc: "glibc", machine: "Advanced Micro Devices X86-64" },
   "linux-arm64-gnu": { os: "linux", cpu: "arm64", libc: "glibc", machine: "AArch64" },
@@ -9,13 +12,13 @@ export const platforms = {
   "linux-arm64-musl": { os: "linux", cpu: "arm64", libc: "musl", recipe: true },
   "darwin-arm64": { os: "darwin", cpu: "arm64", recipe: true },
   "darwin-x64": { os: "darwin", cpu: "x64", recipe: true },
-  "win32-x64": { os: "win32", cpu: "x64", recipe: true },
+  "win32-x64": { os: "win32", cpu: "x64", machine: "pei-x86-64" },
 };
 
 /** The oldest C library that a glibc build may ask for. RHEL 9, Debian 12, Ubuntu 22.04 and newer have it. */
 export const glibcFloor = "2.34";
 
-const gnu = ["linux-x64-gnu", "linux-arm64-gnu"];
+const built = ["linux-x64-gnu", "linux-arm64-gnu", "win32-x64"];
 
 /**
  * Parts with native code. `file`: what a platform package carries, and where a build for this machine leaves it (`built`);
@@ -27,7 +30,7 @@ export const parts = {
     file: "tessera.node",
     built: "native/build/Release/tessera.node",
     what: "the addon that loads back ends",
-    platforms: gnu,
+    platforms: built,
     budget: 1.5,
   },
   cpu: {
@@ -35,7 +38,7 @@ export const parts = {
     file: "libtessera-cpu.so",
     built: "lib/libtessera-cpu.so",
     what: "the back end for CPUs",
-    platforms: gnu,
+    platforms: built,
     budget: 3,
   },
   cuda: {

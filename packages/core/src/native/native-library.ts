@@ -72,7 +72,7 @@ function find(): NativeLibrary {
 const reinstall = `run \`npm install --include=optional @tessera/core@${version}\` (after deleting node_modules and the lock file, if that was written on another system)`;
 
 /** Platforms that there is a package for; what package.json asks for. */
-const built = ["linux-x64-gnu", "linux-arm64-gnu"];
+const built = ["linux-x64-gnu", "linux-arm64-gnu", "win32-x64"];
 
 function missing(): Trouble {
   if (built.includes(platformName()))
@@ -80,7 +80,7 @@ function missing(): Trouble {
   if (isMusl()) return { state: "wrong-libc", fixes: libcFixes() };
   return {
     state: "package-missing",
-    fixes: [`build it from source: there are packages for ${built.join(" and ")} only`],
+    fixes: [`build it from source: there are packages for ${built.join(", ")} only`],
   };
 }
 
