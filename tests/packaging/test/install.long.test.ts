@@ -235,7 +235,7 @@ test("on Windows: the cross-built addon and back end, in a Node for it under Win
   const tarballs = names.map((name) => packed.find((one) => one.name === name)?.tarball);
   if (tarballs.includes(undefined)) context.skip("win32-x64 wasn't built (scripts/build-native.mjs cross)");
   const node = foreignNode("win-x64@20.20.2", "node.exe");
-  if (node === undefined) context.skip("Node for Windows can't be had from the registry");
+  if (node === undefined) return context.skip("Node for Windows can't be had from the registry");
 
   const at = project("windows");
   unpack(at, names, tarballs as string[]);
