@@ -3,11 +3,13 @@
 //                                            whatever back ends are built here, and a script that starts the command
 // There:
 //   tar xzf tessera-bench.tar.gz && tessera-bench/tessera bench --suite prefill --json result.json
+//   tessera-bench/gpu-check cuda                     everything that can be asked of a GPU (scripts/gpu-check.mjs)
 //   tessera-bench/node tessera-bench/node_modules/@tessera/bench/native/compare.mjs cuda     the harness beside a plain loop
 import { spawnSync } from "node:child_process";
 import {
   chmodSync,
   cpSync,
+  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -80,14 +82,31 @@ cpSync(join(root, "packages/bench/native/compare.mjs"), join(modules, "@tessera/
 cpSync(process.execPath, join(folder, "node"), { dereference: true });
 const commit = output("git", ["-C", root, "rev-parse", "--short=12", "HEAD"])?.trim() ?? "";
 const changed = output("git", ["-C", root, "status", "--porcelain", "-uno"])?.trim() ? " and changes" : "";
-const script = `#!/bin/sh
+const starts = { tessera: "node_modules/@tessera/cli/bin/tessera.js", "gpu-check": "scripts/gpu-check.mjs" };
+for (const [name, path] of Object.entries(starts)) {
+  const script = `#!/bin/sh
 # The commit that this was made of goes into result files.
 here=$(cd "$(dirname "$0")" && pwd)
 export TESSERA_COMMIT='${commit}${changed}'
-exec "$here/node" "$here/node_modules/@tessera/cli/bin/tessera.js" "$@"
+exec "$here/node" "$here/${path}" "$@"
 `;
-writeFileSync(join(folder, "tessera"), script);
-chmodSync(join(folder, "tessera"), 0o755);
+  writeFileSync(join(folder, name), script);
+  chmodSync(join(folder, name), 0o755);
+}
+// What gpu-check runs, where it is in a clone; the programs and defective libraries that are built.
+const checked = ["scripts/gpu-check.mjs", "scripts/lib/sh.mjs", "benchmarks/overhead.mjs", "benchmarks/cuda-peers"];
+checked.push("tests/mutation/cuda.mjs", "tests/mutation/cuda-mutations.mjs", "out/cuda-mutants");
+for (const backend of ["cuda", "hip"]) {
+  for (const place of [`build/${backend}/tests/abi`, `build/${backend}/backends/${backend}`]) {
+    if (!existsSync(join(root, place))) continue;
+    for (const file of readdirSync(join(root, place))) {
+      if (/^test-(abi-\w+|\w+-device)$/.test(file)) checked.push(`${place}/${file}`);
+    }
+  }
+}
+for (const path of checked) {
+  if (existsSync(join(root, path))) cpSync(join(root, path), join(folder, path), { recursive: true });
+}
 const archive = join(root, "out", "tessera-bench.tar.gz");
 run("tar", ["-C", join(root, "out"), "-czf", archive, "tessera-bench"]);
 const size = (statSync(archive).size / 2 ** 20).toFixed(0);

@@ -8,8 +8,9 @@
 namespace tsr::cuda {
 
 struct Ending {
-  float factor;  ///< of the unnormalised out
-  float lse;     ///< natural
+  float factor;       ///< of the unnormalised out
+  float lse;          ///< natural
+  float divisor = 1;  ///< 1 / factor, where it isn't 0
 };
 
 /// From a row's maximum (base 2) and the sum of 2^(score - maximum). A row that saw nothing: out 0, lse -inf, or its sink.
@@ -24,7 +25,7 @@ __device__ __forceinline__ Ending end_row(const Attention& a, int64_t head, floa
     maximum = next;
   }
   if (sum == 0) return {0.0f, TSR_NEG_INF};
-  return {factor / sum, maximum * kLn2 + logf(sum)};
+  return {factor / sum, maximum * kLn2 + logf(sum), sum / factor};
 }
 
 /// `row` counts the rows of the tensor (packed: of all sequences).

@@ -25,8 +25,11 @@ cudaError_t launch(const Attention& a, const Maps& maps, const Launch& launch, i
       error != cudaSuccess) {
     return error;
   }
-  reset<typename Shape::Element><<<1, 1, 0, stream>>>(launch.counter);
-  if (const cudaError_t error = cudaPeekAtLastError(); error != cudaSuccess) return error;
+  const bool counts = launch.counter != nullptr;
+  if (counts) {
+    reset<typename Shape::Element><<<1, 1, 0, stream>>>(launch.counter);
+    if (const cudaError_t error = cudaPeekAtLastError(); error != cudaSuccess) return error;
+  }
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -36,7 +39,7 @@ cudaError_t launch(const Attention& a, const Maps& maps, const Launch& launch, i
   config.dynamicSmemBytes = Shape::kSharedBytes;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = counts ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, a, maps, launch);
 }
 

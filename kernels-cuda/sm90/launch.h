@@ -16,7 +16,7 @@ struct Launch {
   sm80::Order order;
   uint32_t total = 0;           ///< query tiles
   int32_t box_rows = 0;         ///< keys that one copy brings: a key tile, or a page if that is less
-  uint32_t* counter = nullptr;  ///< 0 at the start
+  uint32_t* counter = nullptr;  ///< 0 at the start; NULL: there is a block for each tile
 };
 
 }  // namespace tsr::cuda::sm90

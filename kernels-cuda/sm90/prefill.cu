@@ -76,6 +76,17 @@ int box_rows(const Attention& a, int keys) {
   return a.paged() && a.page_size < keys ? static_cast<int>(a.page_size) : keys;
 }
 
+/// Query tiles of a head (packed: of all sequences together, at most), and heads that have them.
+struct TileCount {
+  int64_t tiles, lanes;
+};
+TileCount tiles_of(const Attention& a, int64_t rows) {
+  return {a.packed_q ? a.query_rows / rows + a.batch : (a.query_rows + rows - 1) / rows,
+          a.packed_q ? a.heads : static_cast<int64_t>(a.batch) * a.heads};
+}
+/// Blocks take one tile each where there are as many: nothing has to be counted then.
+bool counts(const TileCount& n, int64_t multiprocessors) { return n.tiles * n.lanes > multiprocessors; }
+
 }  // namespace
 
 bool has_wgmma() { return instances(true).begin != nullptr && encoder() != nullptr; }
@@ -89,7 +100,7 @@ Plan plan_wgmma(const Attention& a, const Limits& limits) {
   plan.stages = 2;
   plan.threads = instance->threads;
   plan.shared_bytes = instance->shared_bytes;
-  plan.workspace_bytes = kCounterBytes;
+  plan.workspace_bytes = counts(tiles_of(a, instance->rows), limits.multiprocessors) ? kCounterBytes : 0;
   plan.config = limits.multiprocessors;
   return plan;
 }
@@ -98,9 +109,7 @@ namespace {
 
 cudaError_t launch_instance(const Instance* instance, const Attention& a, int64_t section_bytes, int multiprocessors,
                             void* workspace, cudaStream_t stream) {
-  const int64_t rows = instance->rows;
-  const int64_t tiles = a.packed_q ? a.query_rows / rows + a.batch : (a.query_rows + rows - 1) / rows;
-  const int64_t lanes = a.packed_q ? a.heads : static_cast<int64_t>(a.batch) * a.heads;
+  const auto [tiles, lanes] = tiles_of(a, instance->rows);
   if (tiles * lanes > INT32_MAX) return cudaErrorInvalidConfiguration;
   const int64_t head_bytes = (a.packed_k ? a.key_rows : a.max_keys) * (a.dim + a.value_dim) * 2;
   const int64_t kv_heads = head_bytes > 0 ? section_bytes / head_bytes : lanes;
@@ -109,7 +118,7 @@ cudaError_t launch_instance(const Instance* instance, const Attention& a, int64_
                   static_cast<uint32_t>(clamped((kv_heads > 0 ? kv_heads : 1) * a.group, 1, lanes))};
   launch.total = static_cast<uint32_t>(tiles * lanes);
   launch.box_rows = box_rows(a, instance->keys);
-  launch.counter = static_cast<uint32_t*>(workspace);
+  if (counts({tiles, lanes}, multiprocessors)) launch.counter = static_cast<uint32_t*>(workspace);
 
   Maps maps;
   const int64_t q_batch = a.packed_q ? 1 : a.batch;

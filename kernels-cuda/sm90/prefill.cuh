@@ -87,6 +87,7 @@ struct Scheduler {
   const int lane;
 
   __device__ __forceinline__ uint32_t fetch() const {
+    if (launch.counter == nullptr) return launch.total;  // nothing is left
     uint32_t index = 0;
     wait_for_earlier_kernel();  // the one that set the counter to 0
     if (lane == 0) index = atomicAdd(launch.counter, 1u) + gridDim.x;

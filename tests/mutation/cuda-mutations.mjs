@@ -2,6 +2,8 @@
 // `file`. `kernels`: those whose answers it spoils; `cases`: which part of the table is tried first. A barrier or a wait left
 // out isn't here: whether that shows is a matter of luck, and of compute-sanitizer's racecheck.
 const sm80 = "kernels-cuda/sm80/prefill.cuh";
+const walk = "kernels-cuda/sm80/walk.cuh";
+const ladder = "kernels-cuda/ladder/ladder.cuh";
 const score = "kernels-cuda/common/score.cuh";
 const output = "kernels-cuda/common/output.cuh";
 const append = "kernels-cuda/common/append.cu";
@@ -13,7 +15,7 @@ export const mutations = [
   {
     name: "mma-causal-off-by-one",
     breaks: "on partial tiles a row sees one key more",
-    file: sm80,
+    file: walk,
     find: "const bool visible = n * 8 + e >= begin && n * 8 + e < end;",
     replace: "const bool visible = n * 8 + e >= begin && n * 8 + e <= end;",
     cases: "causal|align|window",
@@ -31,7 +33,7 @@ export const mutations = [
   {
     name: "mma-swizzle",
     breaks: "fragments of K are read from other places than they were written to",
-    file: sm80,
+    file: walk,
     find: "load_matrix_x4(b, k_tile + n * 16 * Tile::kBytes + ((2 * d ^ twist_b) << 4));",
     replace: "load_matrix_x4(b, k_tile + n * 16 * Tile::kBytes + ((2 * d ^ lane_b.chunk) << 4));",
     cases: "^dim/",
@@ -40,7 +42,7 @@ export const mutations = [
   {
     name: "mma-rescale",
     breaks: "O isn't rescaled when only an earlier row's maximum grows",
-    file: sm80,
+    file: walk,
     find: "moves = moves || next[m][half] > w.maximum[m][half];",
     replace: "moves = next[m][half] > w.maximum[m][half];",
     cases: ".",
@@ -49,7 +51,7 @@ export const mutations = [
   {
     name: "mma-padding",
     breaks: "rows past a sequence's queries aren't cleared",
-    file: sm80,
+    file: walk,
     find: "if (i >= s.queries) ending = {0.0f, TSR_NEG_INF};",
     replace: "",
     cases: "length|packed|padded|seq",
@@ -72,6 +74,15 @@ export const mutations = [
     replace: "return base + page * view.batch;",
     cases: "page",
     kernels: ["prefill-mma", "prefill-mma-unaligned"],
+  },
+  {
+    name: "ladder-mask",
+    breaks: "key tiles that end behind what all rows see aren't masked",
+    file: ladder,
+    find: "first_key + kKeys > block.common_end",
+    replace: "first_key > block.common_end",
+    cases: "^causal/",
+    kernels: ["ladder-split", "ladder-reversed"],
   },
   {
     name: "score-alibi-sign",

@@ -185,6 +185,7 @@ void describe(const Variant& row, tsr_kernel_info* info) {
   copy_text(info->arch, row.arch);
   copy_text(info->summary, row.summary);
   copy_text(info->reason, row.usable ? "" : row.reason.c_str());
+  info->by_name_only = row.by_name_only ? 1 : 0;
 }
 
 }  // namespace tsr

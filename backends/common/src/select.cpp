@@ -24,7 +24,9 @@ Verdict unknown(const std::vector<Variant>& rows, const char* name) {
 Verdict none(const std::vector<Variant>& rows, const Problem& problem) {
   if (rows.empty()) return unsupported("this build has no kernel variants");
   std::string reasons;
-  for (const Variant& row : rows) reasons += text(reasons.empty() ? "" : "; ", row.name, ": ", objection(row, problem));
+  for (const Variant& row : rows) {
+    if (!row.by_name_only) reasons += text(reasons.empty() ? "" : "; ", row.name, ": ", objection(row, problem));
+  }
   return unsupported("no kernel variant can do this: ", reasons);
 }
 
@@ -49,7 +51,7 @@ Selection select_variant(const std::vector<Variant>& rows, const Problem& proble
   } else {
     int best = 0;
     for (const Variant& row : rows) {
-      if (!able(row, problem)) continue;
+      if (row.by_name_only || !able(row, problem)) continue;
       const int liked = preference(problem, row);
       if (selection.row == nullptr || liked > best) {
         selection.row = &row;
@@ -64,8 +66,9 @@ Selection select_variant(const std::vector<Variant>& rows, const Problem& proble
     if (&row == selection.row) continue;
     std::string reason = objection(row, problem);
     if (reason.empty()) {
-      reason = forced ? text("could do it, but \"", forced->name, "\" was asked for")
-                      : text("could do it, but ", selection.row->name, " is preferred for this shape");
+      reason = forced             ? text("could do it, but \"", forced->name, "\" was asked for")
+               : row.by_name_only ? std::string("could do it, but runs only where it is asked for by name")
+                                  : text("could do it, but ", selection.row->name, " is preferred for this shape");
     }
     selection.rejections.push_back({&row, std::move(reason)});
   }

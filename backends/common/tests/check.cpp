@@ -215,7 +215,26 @@ void selection() {
   CHECK(s.verdict.status == TSR_INVALID_ARGUMENT);
   CHECK(s.verdict.text == "kernel: is \"b\", must be one of a-small, b-aligned, c-off");
 
+  // What runs by name alone isn't preferred whatever the preference says, nor named where nothing can.
+  std::vector<tsr::Variant> named{b, b};
+  named[1].name = "z-named";
+  named[1].by_name_only = true;
   call.desc.kernel = nullptr;
+  s = tsr::select_variant(named, checked(call), prefer_last, true);
+  CHECK(s.row == &named[0] && s.rejections.size() == 1);
+  CHECK(s.rejections[0].reason == "could do it, but runs only where it is asked for by name");
+  call.desc.kernel = "z-named";
+  CHECK(tsr::select_variant(named, checked(call), prefer_last, false).row == &named[1]);
+  call.desc.kernel = nullptr;
+  call.desc.num_splits = 2;
+  s = tsr::select_variant(named, checked(call), prefer_last, false);
+  CHECK(!s.verdict.ok() && s.verdict.text.find("b-aligned") != std::string::npos);
+  CHECK(s.verdict.text.find("z-named") == std::string::npos);
+  call.desc.num_splits = 0;
+  tsr_kernel_info info{};
+  tsr::describe(named[1], &info);
+  CHECK(info.by_name_only == 1 && (tsr::describe(named[0], &info), info.by_name_only == 0));
+
   call.desc.softcap = 3;
   std::vector<tsr::Variant> plain{b};
   plain[0].lacks = tsr::kFeatureSoftcap | tsr::kFeatureBias;

@@ -1,5 +1,6 @@
 #include "catalogue.h"
 
+#include "ladder/steps.h"
 #include "tessera/common/text.h"
 
 namespace tsr::cuda::host {
@@ -23,6 +24,18 @@ const Kernel kMmaUnaligned{"prefill-mma-unaligned", plan_unaligned, launch_mma, 
 const Kernel kPrefillSimt{"prefill-simt", plan_simt, launch_simt, 80, false};
 const Kernel kDecodeMma{"decode-mma", plan_decode, launch_decode, 80, true};
 const Kernel kDecodeSimt{"decode-simt", plan_simt, launch_simt, 80, false};
+
+const std::vector<Kernel>& ladder_kernels() {
+  static const std::vector<Kernel> kernels = [] {
+    std::vector<Kernel> all;
+    const LadderSteps steps = ladder_steps();
+    for (const LadderStep* step = steps.begin; step != steps.end; ++step) {
+      all.push_back({step->name, step->plan, launch_ladder, 80, true});
+    }
+    return all;
+  }();
+  return kernels;
+}
 
 Variant row_of(const Kernel& kernel, tsr_kernel_family family, const char* summary, const Limits& limits) {
   Variant row;
@@ -52,6 +65,30 @@ const char* wgmma_refuses(const Problem& p) {
     return "it takes pages of 8, 16, 32, 64 or a multiple of 128 keys";
   }
   return nullptr;
+}
+
+const char* ladder_refuses(const Problem& p) { return p.scale > 0 ? nullptr : "it takes a scale above 0"; }
+
+// The ladder: there to be measured, in the order of its steps.
+void add_ladder(const Limits& limits, std::vector<Variant>* rows) {
+  const LadderStep* step = ladder_steps().begin;
+  for (const Kernel& kernel : ladder_kernels()) {
+    Variant row = row_of(kernel, TSR_FAMILY_PREFILL, step->summary, limits);
+    if (row.usable && step->shared_bytes > limits.shared_per_block) {
+      row.usable = false;
+      row.reason = text("needs ", step->shared_bytes, " bytes of shared memory a block, this device has ",
+                        limits.shared_per_block);
+    }
+    row.by_name_only = true;
+    row.q_dtypes = row.kv_dtypes = row.out_dtypes = dtype_bit(TSR_F16);
+    row.max_head_dim = row.head_dim_step = kLadderHeadDim;
+    row.lacks = kFeatureSoftcap | kFeatureAlibi | kFeatureBias | kFeatureMask | kFeatureWindow | kFeaturePackedQ |
+                kFeaturePackedK | kFeaturePaged | kFeatureMixedTypes;
+    row.alignment = 16;
+    row.refuses = ladder_refuses;
+    rows->push_back(std::move(row));
+    ++step;
+  }
 }
 
 }  // namespace
@@ -106,7 +143,9 @@ std::vector<Variant> make_catalogue(const Limits& limits) {
   decode_simt.kv_dtypes = kCacheTypes;
   decode_simt.splits = true;
 
-  return {wgmma, mma, unaligned, simt, decode, decode_simt};
+  std::vector<Variant> rows{wgmma, mma, unaligned, simt, decode, decode_simt};
+  add_ladder(limits, &rows);
+  return rows;
 }
 
 int preference(const Problem& problem, const Variant& row) {

@@ -23,6 +23,8 @@ export interface AttentionCase {
   readonly causal: boolean;
   readonly window?: number | undefined;
   readonly kernel?: string | undefined;
+  /** Instead of `kernel`: the fastest of these on this problem, found first. */
+  readonly candidates?: readonly string[] | undefined;
   readonly feature?: string | undefined;
   readonly step?: string | undefined;
   readonly extra?: ((engine: Engine, shape: Shape) => Extra) | undefined;

@@ -64,6 +64,7 @@ function decode(batch: number, keys: number, given: Given): AttentionCase {
 }
 
 const tutorialSizes = [1024, 2048, 4096, 8192, 16384];
+const tuned = "ladder-tuned-";
 const tutorialShape = { batch: 4, heads: 32, kvHeads: 32, dim: 128 };
 
 const lists: { readonly [K in SuiteName]: (engine: Engine) => Case[] } = {
@@ -91,16 +92,25 @@ const lists: { readonly [K in SuiteName]: (engine: Engine) => Case[] } = {
     ];
   },
   tutorial: () => tutorialSizes.map((s) => prefill(s, { suite: "tutorial", ...tutorialShape })),
-  // Whatever the catalogue has, in its order; rows that are steps are called ladder-….
+  // Whatever the catalogue has, in its order: rows that are steps are called ladder-…, the tiles of the last one
+  // ladder-tuned-….
   ladder: (engine) => {
     const rows = engine.kernels().filter(({ family, usable }) => family === "prefill" && usable);
-    const kernels = rows.map(({ name }) => name).sort((a, b) => Number(isStep(b)) - Number(isStep(a)));
+    const steps = rows.map(({ name }) => name).filter((name) => name.startsWith("ladder-"));
+    const others = rows.map(({ name }) => name).filter((name) => !steps.includes(name));
+    const tiles = steps.filter((name) => name.startsWith(tuned));
     return tutorialSizes.flatMap((s) => {
       const one = prefill(s, { suite: "ladder", ...tutorialShape });
       const { suite, shape } = one;
+      const of = (kernel: string) => ({ ...one, name: `${one.name} ${kernel}`, kernel, step: kernel });
+      const step = "ladder-tuned";
+      // The step before is the one with the large tile.
+      const candidates = [...tiles, ...steps.filter((name) => name === "ladder-reversed")];
       return [
-        { kind: "unfused", suite, name: `${one.name} unfused`, shape },
-        ...kernels.map((kernel) => ({ ...one, name: `${one.name} ${kernel}`, kernel, step: kernel })),
+        { kind: "unfused" as const, suite, name: `${one.name} unfused`, shape },
+        ...steps.filter((name) => !tiles.includes(name)).map(of),
+        ...(tiles.length > 0 ? [{ ...one, name: `${one.name} ${step}`, candidates, step }] : []),
+        ...others.map(of),
       ];
     });
   },
@@ -167,10 +177,6 @@ const lists: { readonly [K in SuiteName]: (engine: Engine) => Case[] } = {
   },
   overhead: () => overhead("overhead"),
 };
-
-function isStep(kernel: string): boolean {
-  return kernel.startsWith("ladder-");
-}
 
 /** Whether a device is of the kind that a suite is about: the ladder is one of GPU kernels. */
 export function suits(suite: SuiteName, engine: Engine): boolean {

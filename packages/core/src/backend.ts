@@ -177,6 +177,8 @@ export interface KernelInfo {
   readonly headDimStep: number;
   readonly arch: string;
   readonly summary: string;
+  /** True if it runs only where a call names it: it is there to be measured, and neither chosen nor tuned. */
+  readonly byNameOnly: boolean;
 }
 
 /** The kernel that would run, and those passed over. */

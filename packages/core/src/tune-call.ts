@@ -59,8 +59,8 @@ export async function tuneCall(core: EngineCore, options: object): Promise<Tuned
   const results = new Results(core, options);
   try {
     let best = Number.POSITIVE_INFINITY;
-    for (const { name, usable } of core.kernels()) {
-      if (!usable || (forced !== undefined && forced !== name)) continue;
+    for (const { name, usable, byNameOnly } of core.kernels()) {
+      if (!usable || (forced === undefined ? byNameOnly : forced !== name)) continue;
       let own = 0;
       for (const numSplits of forcedSplits === undefined ? splits : [forcedSplits]) {
         if (own > HOPELESS * best) break;

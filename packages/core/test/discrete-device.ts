@@ -75,6 +75,7 @@ class DiscreteContext implements BackendContext {
       reference!,
       { ...reference!, name: "fast" },
       { ...reference!, name: "never", usable: false, reason: "made up" },
+      { ...reference!, name: "shown", byNameOnly: true },
     ];
   }
   supports(desc: AttentionDesc) {

@@ -63,6 +63,16 @@ describe("what was tuned", () => {
     expect(files()).toEqual([]);
   });
 
+  it("leaves out what runs only by name, unless that is asked for", async () => {
+    using engine = await discrete();
+    const names = (await engine.tune(problem(20))).map(({ kernel }) => kernel);
+    expect(names).toContain("reference");
+    expect(names).not.toContain("shown");
+    const named = await engine.tune(problem(20, { kernel: "shown" }));
+    expect(new Set(named.map(({ kernel }) => kernel))).toEqual(new Set(["shown"]));
+    expect(engine.explain(problem(20)).kernel).not.toBe("shown");
+  });
+
   it("takes nothing from a file that is damaged, of another version or of a kernel that isn't there, and says so", async () => {
     using engine = await discrete();
     await engine.tune(problem(20));

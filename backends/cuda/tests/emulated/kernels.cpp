@@ -1,8 +1,10 @@
 // The kernels' interface, played by the host.
 #include "kernels.h"
 
+#include <iterator>
 #include <memory>
 
+#include "ladder/steps.h"
 #include "played/played.h"
 #include "runtime.h"
 
@@ -17,6 +19,8 @@ Plan plan_of(const Attention& a, bool splits) {
   plan.workspace_bytes = plan.splits > 1 ? 4096 : 0;
   return plan;
 }
+
+Plan plan_step(const Attention& a, const Limits&) { return plan_of(a, false); }
 
 cudaError_t launch(const Attention& a, cudaStream_t stream) {
   emulated::enqueue(stream, [a] { play(a); });
@@ -34,6 +38,13 @@ cudaError_t launch_simt(const Attention& a, const Plan&, void*, cudaStream_t str
 cudaError_t launch_wgmma(const Attention& a, const Plan&, void*, cudaStream_t stream) { return launch(a, stream); }
 cudaError_t launch_mma(const Attention& a, const Plan&, void*, cudaStream_t stream) { return launch(a, stream); }
 cudaError_t launch_decode(const Attention& a, const Plan&, void*, cudaStream_t stream) { return launch(a, stream); }
+
+LadderSteps ladder_steps() {
+  static constexpr LadderStep kSteps[] = {{"ladder-64x64", "played", plan_step, 1 << 14},
+                                          {"ladder-256x128", "played", plan_step, 1 << 30}};
+  return {std::begin(kSteps), std::end(kSteps)};
+}
+cudaError_t launch_ladder(const Attention& a, const Plan&, void*, cudaStream_t stream) { return launch(a, stream); }
 
 cudaError_t launch_append(const Append& p, cudaStream_t stream) {
   emulated::enqueue(stream, [p] { play(p); });

@@ -12,8 +12,8 @@ export const articleSteps: readonly { readonly step: string; readonly tflops: re
   { step: "+ reversed order", tflops: [377, 560, 696, 781, 835] },
 ];
 
-/** Steps by the name of the kernel that takes them. Others are called by their kernel's name. */
-const titles: { readonly [kernel: string]: string } = {
+/** Steps by name: that of their kernel, but for the first and the last. Others are called by their name. */
+const titles: { readonly [step: string]: string } = {
   "ladder-unfused": "unfused",
   "ladder-64x64": "64×64 tiles",
   "ladder-128x128": "128×128 tiles",
@@ -24,8 +24,8 @@ const titles: { readonly [kernel: string]: string } = {
   "ladder-tuned": "autotuned",
 };
 
-export function stepTitle(kernel: string): string {
-  return titles[kernel] ?? kernel;
+export function stepTitle(step: string): string {
+  return titles[step] ?? step;
 }
 
 /** The steps of the ladder in its order, then what else was measured. */

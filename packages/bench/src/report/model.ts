@@ -123,7 +123,7 @@ function rowOf(id: number, device: ReportDevice, one: Measurement): ReportRow {
       ? `B${shape.batch}, ${heads} heads, D ${shape.dim}, ${decode ? "decode" : one.causal ? "causal" : "full"}, ${type}`
       : "",
     feature: one.feature ?? "",
-    step: one.step === undefined ? "" : stepTitle(one.kernel ?? one.step),
+    step: one.step === undefined ? "" : stepTitle(one.step),
     kernel: one.kernel ?? "",
     splits: one.splits ?? 1,
     tuned: one.tuned ?? false,

@@ -359,6 +359,8 @@ typedef struct tsr_kernel_info {
   char arch[TSR_NAME];
   char summary[TSR_TEXT];
   char reason[TSR_TEXT];
+  /** 1 if it runs only where a call names it: right, but there to be measured, not to be fast. Never chosen, never tuned. */
+  int32_t by_name_only;
 } tsr_kernel_info;
 
 /** A variant that was passed over, and why. */

@@ -63,6 +63,7 @@ Napi::Array kernelsOf(Napi::Env env, Device& device) {
     object.Set("arch", text(env, info.arch));
     object.Set("summary", text(env, info.summary));
     object.Set("reason", text(env, info.reason));
+    object.Set("byNameOnly", Napi::Boolean::New(env, info.by_name_only != 0));
     kernels.Set(static_cast<uint32_t>(i), object);
   }
   return kernels;

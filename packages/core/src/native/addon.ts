@@ -99,6 +99,7 @@ export interface RawKernel {
   arch: string;
   summary: string;
   reason: string;
+  byNameOnly: boolean;
 }
 
 export interface RawExplanation {

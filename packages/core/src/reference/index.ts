@@ -54,6 +54,7 @@ const kernel: KernelInfo = {
   headDimStep: 1,
   arch: "any",
   summary: "float64, tile by tile with a running maximum; every feature, no speed",
+  byNameOnly: false,
 };
 
 function supportOf(desc: AttentionDesc): Support {

@@ -56,6 +56,8 @@ struct Variant {
   const char* (*refuses)(const Problem& problem) = nullptr;
   /// Can divide the keys of a query among workers; otherwise num_splits has to be 0 or 1.
   bool splits = false;
+  /// Runs only where a problem names it.
+  bool by_name_only = false;
   /// This device can run it; else why not.
   bool usable = true;
   std::string reason;
