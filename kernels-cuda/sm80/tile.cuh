@@ -32,6 +32,17 @@ __device__ __forceinline__ void compute_again([[maybe_unused]] int& x) {
 #endif
 }
 
+/// The thread's number, from which fragments' addresses are worked out; again at each use where that is what keeps registers from
+/// spilling: wide heads from sm_100 on, 128 dims on sm_120 (on sm_100 those would spill with it).
+template <int kDim>
+__device__ __forceinline__ int thread_number() {
+  int thread = static_cast<int>(threadIdx.x);
+#if defined(__CUDA_ARCH__)
+  if constexpr (kDim > 128 || (kDim == 128 && __CUDA_ARCH__ >= 1200)) compute_again(thread);
+#endif
+  return thread;
+}
+
 /// One 16-byte chunk of a tile, from `from` or zeros. Aligned copies are asynchronous (commit and wait are the caller's);
 /// without kAligned elements are loaded one by one.
 template <bool kAligned>
@@ -88,12 +99,13 @@ __device__ __forceinline__ void gather_tile(char* tile, RowOf row_of, int begin,
 /// Lane's part of the address of a 16 x 16 operand block whose first row is a multiple of 16: A of Q K^T, and V (transposed).
 struct LaneA {
   int row, chunk;
-  __device__ __forceinline__ LaneA() : row(threadIdx.x & 15), chunk(threadIdx.x >> 4 & 1) {}
+  __device__ __forceinline__ explicit LaneA(int thread) : row(thread & 15), chunk(thread >> 4 & 1) {}
 };
 /// The same for B of Q K^T: 16 keys x 16 dims, fragments of keys 0..7 first.
 struct LaneB {
   int row, chunk;
-  __device__ __forceinline__ LaneB() : row((threadIdx.x & 7) + (threadIdx.x >> 1 & 8)), chunk(threadIdx.x >> 3 & 1) {}
+  __device__ __forceinline__ explicit LaneB(int thread)
+      : row((thread & 7) + (thread >> 1 & 8)), chunk(thread >> 3 & 1) {}
 };
 
 }  // namespace tsr::cuda::sm80

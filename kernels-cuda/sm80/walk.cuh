@@ -36,8 +36,9 @@ template <class Shape>
 __device__ __forceinline__ void multiply_qk(Walk<Shape>& w, uint32_t q_tile, uint32_t k_tile) {
   using Tile = Rows<Shape::kDim>;
   constexpr int kSteps = Shape::kDim / 16, kPart = Shape::kDim > 128 ? kSteps / 2 : kSteps;
-  const LaneA lane_a;
-  const LaneB lane_b;
+  const int thread = thread_number<Shape::kDim>();
+  const LaneA lane_a(thread);
+  const LaneB lane_b(thread);
   int twist_a = lane_a.chunk ^ Tile::twist(lane_a.row), twist_b = lane_b.chunk ^ Tile::twist(lane_b.row);
   compute_again(twist_a), compute_again(twist_b);
   q_tile += lane_a.row * Tile::kBytes;
@@ -84,7 +85,7 @@ template <class Shape>
 __device__ __forceinline__ void multiply_pv(Walk<Shape>& w, uint32_t v_tile) {
   using Tile = Rows<Shape::kValueDim>;
   using T = typename Shape::Element;
-  const LaneA lane;
+  const LaneA lane(thread_number<Shape::kDim>());
   int twist = lane.chunk ^ Tile::twist(lane.row);
   compute_again(twist);
   v_tile += lane.row * Tile::kBytes;
