@@ -1,8 +1,9 @@
-// node scripts/ctest.mjs release|asan|tsan|arm64|cuda|hip [ctest arguments]: builds and runs the C and C++ tests of one variant.
+// node scripts/ctest.mjs release|asan|tsan|arm64|cuda|hip|ggml [ctest arguments]: builds and runs the C and C++ tests of one variant.
 import { spawnSync } from "node:child_process";
 import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { add, line, none, parse } from "./lib/counts.mjs";
+import { buildPlugin, installRuntime, unpackSources } from "./lib/ggml.mjs";
 import {
   buildTarget,
   findHipCompiler,
@@ -15,7 +16,8 @@ import {
 import { fail } from "./lib/sh.mjs";
 
 const [variant = "", ...rest] = process.argv.slice(2);
-if (!(variant in variants)) fail(`usage: node scripts/ctest.mjs ${Object.keys(variants).join("|")}`);
+if (!(variant in variants) && variant !== "ggml")
+  fail(`usage: node scripts/ctest.mjs ${[...Object.keys(variants), "ggml"].join("|")}`);
 requireNativeTools();
 const skip = (reason) => {
   console.log(line({ ...none(), skipped: 1, reasons: { [reason]: 1 } }));
@@ -23,7 +25,10 @@ const skip = (reason) => {
 };
 if (variant === "cuda" && !findNvcc()) skip(`the CUDA back end: ${noNvcc}`);
 if (variant === "hip" && !findHipCompiler()) skip(`the HIP back end: ${noHipCompiler}`);
-const folder = buildTarget("native-tests", variant);
+const hindrance = variant === "ggml" ? (installRuntime() ?? unpackSources()) : undefined;
+if (hindrance) skip(`the ggml plug-in: ${hindrance}`);
+if (variant === "ggml") buildPlugin("ggml-tessera");
+const folder = variant === "ggml" ? buildPlugin("native-tests") : buildTarget("native-tests", variant);
 const report = join(folder, "ctest.xml");
 rmSync(report, { force: true });
 const { status } = spawnSync(

@@ -30,6 +30,7 @@ const suites = [
   "packages/core",
   "packages/cli",
   "packages/bench",
+  "packages/ggml",
   "tests/conformance",
   "tests/integration",
   "tests/packaging",
@@ -75,6 +76,8 @@ export const lanes = [
     needs: ["aarch64-linux-gnu-g++", "qemu-aarch64-static"],
   },
   { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 40 },
+  // The plug-in for llama.cpp: installs the runtime that it is built for, builds it, runs its C++ tests.
+  { name: "ggml-native", command: ["node", "scripts/ctest.mjs", "ggml"], long: true, ci: true, needs: ["git"] },
   {
     name: "cross-arm64",
     command: ["node", "scripts/build-native.mjs", "cross", "linux-arm64-gnu"],

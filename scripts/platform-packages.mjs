@@ -49,9 +49,9 @@ function platformPackage(part, id) {
 }
 
 function mainFiles(part) {
-  const { folder, file, built } = parts[part];
+  const { folder, file, built, main = "index" } = parts[part];
   files.set(
-    join(folder, "index.cjs"),
+    join(folder, `${main}.cjs`),
     `// Written by scripts/platform-packages.mjs. Where the library is: in a clone what was built here, else in the package for
 // this platform, which the package manager picks by os, cpu and libc.
 const { existsSync } = require("node:fs");
@@ -85,7 +85,7 @@ exports.library = find(exports.platformPackage);
 `,
   );
   files.set(
-    join(folder, "index.d.cts"),
+    join(folder, `${main}.d.cts`),
     `/** Absolute path of \`${file}\`; undefined if it is neither built here nor installed for this platform. */
 export declare const library: string | undefined;
 /** Name of the package that brings it to this platform. */

@@ -1,6 +1,8 @@
 // The CMake trees: build/<variant> for the back ends and native tests; the addon's own is cmake-js's business.
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { buildPlugin, headers } from "./ggml.mjs";
+import { parts } from "./platforms.mjs";
 import { fail, jobs, output, root, run, which } from "./sh.mjs";
 
 export const variants = {
@@ -103,8 +105,8 @@ export function buildHip(targets, architectures = hipArchitectures) {
 }
 
 /**
- * The addon and the CPU back end for another platform, with a compiler for that: build/arm64 (where the tests of the NEON
- * kernels are) and build/arm64-addon, build/win32 and build/win32-addon.
+ * The addon, the CPU back end and, where there is one for it, the ggml plug-in for another platform, with a compiler for that:
+ * build/arm64 (where the tests of the NEON kernels are), build/arm64-addon and build/arm64-ggml, build/win32 and build/win32-addon.
  */
 export function buildCross(id) {
   const variant = crossVariants[id];
@@ -122,6 +124,9 @@ export function buildCross(id) {
   ];
   run("cmake", ["-S", "packages/core/native", "-B", folder, ...given, ...variants[variant]]);
   run("cmake", ["--build", folder, "--parallel", jobs]);
+  // Its headers are there if somebody built the plug-in for this machine.
+  if (parts.ggml.platforms.includes(id) && existsSync(headers))
+    buildPlugin("ggml-tessera", { variant, options: variants[variant] });
 }
 
 const crossVariants = { "linux-arm64-gnu": "arm64", "win32-x64": "win32" };
@@ -131,6 +136,7 @@ export function crossFile(part, id) {
   const variant = crossVariants[id];
   if (!variant) return undefined;
   if (part === "core") return join(root, "build", `${variant}-addon`, "tessera.node");
+  if (part === "ggml") return join(root, "build", `${variant}-ggml`, parts.ggml.file);
   return join(root, "build", variant, "backends", part, `libtessera-${part}.so`);
 }
 

@@ -22,7 +22,8 @@ const built = ["linux-x64-gnu", "linux-arm64-gnu", "win32-x64"];
 
 /**
  * Parts with native code. `file`: what a platform package carries, and where a build for this machine leaves it (`built`);
- * `budget`: most MB (10^6 bytes) of a packed tarball, the platform's package and the part's own taken together.
+ * `budget`: most MB (10^6 bytes) of a packed tarball, the platform's package and the part's own taken together; `main`: name of
+ * the module that tells where the file is, `index` if left out.
  */
 export const parts = {
   core: {
@@ -56,6 +57,15 @@ export const parts = {
     what: "the back end for AMD GPUs",
     platforms: ["linux-x64-gnu"], // ROCm is for nothing else
     budget: 30,
+  },
+  ggml: {
+    folder: "packages/ggml",
+    file: "libggml-tessera-2.so",
+    built: "lib/libggml-tessera-2.so",
+    what: "the back end for llama.cpp runtimes (ggml's API version 2)",
+    main: "library", // its index is written by hand
+    platforms: ["linux-x64-gnu", "linux-arm64-gnu"],
+    budget: 1,
   },
 };
 

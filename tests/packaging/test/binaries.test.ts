@@ -13,6 +13,11 @@ const binaries = [
     optional: "needs clang-22 to be built",
   },
   {
+    file: "packages/ggml/lib/libggml-tessera-2.so",
+    symbols: ["ggml_backend_init", "ggml_backend_score", "tessera_ggml_calls"],
+    optional: "needs node-llama-cpp's sources to be built",
+  },
+  {
     file: "packages/core/native/build/Release/tessera.node",
     symbols: ["napi_register_module_v1", "node_api_module_get_api_version_v1"],
   },

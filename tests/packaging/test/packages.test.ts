@@ -19,7 +19,14 @@ const manifest = (name: string) => packageOf(name).manifest;
 
 test("all that is published is packed", () => {
   expect(names).toEqual(
-    expect.arrayContaining(["@tessera/core", "@tessera/cpu", "@tessera/cuda", "@tessera/hip", "@tessera/cli"]),
+    expect.arrayContaining([
+      "@tessera/core",
+      "@tessera/cpu",
+      "@tessera/cuda",
+      "@tessera/hip",
+      "@tessera/ggml",
+      "@tessera/cli",
+    ]),
   );
 });
 
@@ -62,6 +69,7 @@ test.each([
   ["cpu", "node16"],
   ["cuda", "node16"],
   ["hip", "node16"],
+  ["ggml", "node16"],
   ["bench", "esm-only"],
 ])("types of @tessera/%s resolve: %s", (name, profile) => {
   const attw = join(root, "tests/packaging/node_modules/@arethetypeswrong/cli/dist/index.js");

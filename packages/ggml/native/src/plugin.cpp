@@ -1,0 +1,299 @@
+// The tables that ggml asks of a back end: one registry entry, its devices, their backend objects. Loaded by
+// GGML_BACKEND_PATH or ggml_backend_load(); docs/llama.cpp.md is the users' page.
+//
+// A device of type ACCEL that shares ggml's host buffers gets every FLASH_ATTN_EXT node of a CPU model that it says yes to:
+// the scheduler moves a node to a back end of higher rank whose buffer type is the same. TESSERA_GGML_DEVICE=cuda makes
+// devices of type GPU instead, that share the buffers of ggml's own CUDA devices; they have to be put in front of those.
+#include "attention.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <vector>
+
+namespace tsr::ggml {
+namespace {
+
+struct Device {
+  ggml_backend_device base;
+  Engine* engine;
+  std::string name, description;
+  /** ggml's device whose memory this one works on, and its number for the engine; nullptr: the host. */
+  ggml_backend_dev_t below;
+  int index;
+};
+
+struct Backend {
+  ggml_backend base;
+  Device* device;
+  Attention* attention;
+};
+
+Device* of(ggml_backend_dev_t device) { return static_cast<Device*>(device->context); }
+Backend* of(ggml_backend_t backend) { return static_cast<Backend*>(backend->context); }
+
+std::vector<Device*>& devices() {
+  static auto* all = new std::vector<Device*>;
+  return *all;
+}
+
+// ------------------------------------------------------------------------------------------------------- backends
+
+const char* backend_name(ggml_backend_t backend) { return of(backend)->device->name.c_str(); }
+
+void backend_free(ggml_backend_t backend) {
+  Backend* own = of(backend);
+  delete own->attention;
+  delete own;
+  const auto count = [](const std::atomic<uint64_t>& of) { return std::to_string(of.load()); };
+  tell(count(counters.calls) + " calls so far: " + count(counters.by_shape) + " by the mask's shape, " +
+       count(counters.with_bias) + " with its cells, " + count(counters.without_mask) + " without one");
+}
+
+void backend_synchronize(ggml_backend_t backend) { of(backend)->attention->synchronize(); }
+
+Outcome compute(Backend* own, const ggml_tensor* node, std::string* why) try {
+  AttentionOp op;
+  if (!is_attention(node)) *why = "this node wasn't accepted";
+  return is_attention(node) && read_op(node, &op, why) ? own->attention->compute(op, why) : Outcome::failed;
+} catch (const std::bad_alloc&) {
+  return Outcome::out_of_memory;
+}
+
+enum ggml_status backend_compute(ggml_backend_t backend, ggml_cgraph* graph) {
+  Backend* own = of(backend);
+  const int count = fn.graph_n_nodes(graph);
+  for (int i = 0; i < count; i++) {
+    const ggml_tensor* node = fn.graph_node(graph, i);
+    if ((node->flags & GGML_TENSOR_FLAG_COMPUTE) == 0 || is_view(node)) continue;
+    std::string why;
+    const Outcome outcome = compute(own, node, &why);
+    if (outcome == Outcome::done) continue;
+    log(GGML_LOG_LEVEL_ERROR, "tessera: " + std::string(fn.op_name(node->op)) +
+                                  " failed: " + (outcome == Outcome::out_of_memory ? "out of memory" : why));
+    return outcome == Outcome::out_of_memory ? GGML_STATUS_ALLOC_FAILED : GGML_STATUS_FAILED;
+  }
+  return GGML_STATUS_SUCCESS;
+}
+
+void set_threads(ggml_backend_t backend, int threads) { of(backend)->attention->set_threads(threads); }
+
+ggml_guid_t guid() {
+  static ggml_guid id = {0x74, 0x65, 0x73, 0x73, 0x65, 0x72, 0x61, 0x2d,
+                         0x67, 0x67, 0x6d, 0x6c, 0x2d, 0x66, 0x61, 0x01};
+  return &id;
+}
+
+// -------------------------------------------------------------------------------------------------------- devices
+
+const char* device_name(ggml_backend_dev_t device) { return of(device)->name.c_str(); }
+const char* device_description(ggml_backend_dev_t device) { return of(device)->description.c_str(); }
+
+/** Memory is the host's or the device's below; counted once, there. */
+void device_memory(ggml_backend_dev_t device, size_t* free, size_t* total) {
+  // Nothing to report is 0; of a GPU that would be taken for "as much as the host has", and layers for it be planned by that.
+  *free = *total = of(device)->below != nullptr ? 1 : 0;
+}
+
+enum ggml_backend_dev_type device_type(ggml_backend_dev_t device) {
+  return of(device)->below != nullptr ? GGML_BACKEND_DEVICE_TYPE_GPU : GGML_BACKEND_DEVICE_TYPE_ACCEL;
+}
+
+void device_props(ggml_backend_dev_t device, ggml_backend_dev_props* props) {
+  props->name = device_name(device);
+  props->description = device_description(device);
+  props->type = device_type(device);
+  device_memory(device, &props->memory_free, &props->memory_total);
+  props->caps = {};
+  props->caps.buffer_from_host_ptr = of(device)->below == nullptr;
+}
+
+ggml_backend_t device_init(ggml_backend_dev_t device, const char*) {
+  Device* own = of(device);
+  auto* backend = new Backend{};
+  backend->device = own;
+  backend->attention =
+      own->below != nullptr ? device_attention(*own->engine, own->index) : host_attention(*own->engine);
+  if (backend->attention == nullptr) {
+    delete backend;
+    return nullptr;
+  }
+  backend->base.guid = guid();
+  backend->base.iface.get_name = backend_name;
+  backend->base.iface.free = backend_free;
+  backend->base.iface.graph_compute = backend_compute;
+  if (own->below != nullptr) backend->base.iface.synchronize = backend_synchronize;
+  backend->base.device = device;
+  backend->base.context = backend;
+  return &backend->base;
+}
+
+ggml_backend_buffer_type_t device_buffer_type(ggml_backend_dev_t device) {
+  const Device* own = of(device);
+  return own->below != nullptr ? own->below->iface.get_buffer_type(own->below) : fn.cpu_buffer_type();
+}
+
+ggml_backend_buffer_type_t device_host_buffer_type(ggml_backend_dev_t device) {
+  const Device* own = of(device);
+  const auto get = own->below != nullptr ? own->below->iface.get_host_buffer_type : nullptr;
+  return get != nullptr ? get(own->below) : nullptr;
+}
+
+ggml_backend_buffer_t device_buffer_from_host(ggml_backend_dev_t device, void* data, size_t size, size_t most) {
+  const Device* own = of(device);
+  if (own->below == nullptr) return fn.cpu_buffer_from_ptr(data, size);
+  const auto from = own->below->iface.buffer_from_host_ptr;
+  return from != nullptr ? from(own->below, data, size, most) : nullptr;
+}
+
+bool device_supports_op(ggml_backend_dev_t device, const ggml_tensor* node) try {
+  if (is_view(node)) return true;
+  if (!is_attention(node)) return false;
+  Device* own = of(device);
+  AttentionOp op;
+  std::string why;
+  const bool can =
+      read_op(node, &op, &why) && (own->below != nullptr ? device_supports(*own->engine, own->index, op, &why)
+                                                         : host_supports(*own->engine, op, &why));
+  if (!can) tell("an attention is left to ggml: " + why);
+  return can;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+bool device_supports_buft(ggml_backend_dev_t device, ggml_backend_buffer_type_t type) {
+  return fn.buft_is_host(type) || type == device_buffer_type(device);
+}
+
+const ggml_backend_device_i* device_table() {
+  static const ggml_backend_device_i table = [] {
+    ggml_backend_device_i t = {};
+    t.get_name = device_name;
+    t.get_description = device_description;
+    t.get_memory = device_memory;
+    t.get_type = device_type;
+    t.get_props = device_props;
+    t.init_backend = device_init;
+    t.get_buffer_type = device_buffer_type;
+    t.get_host_buffer_type = device_host_buffer_type;
+    t.buffer_from_host_ptr = device_buffer_from_host;
+    t.supports_op = device_supports_op;
+    t.supports_buft = device_supports_buft;
+    return t;
+  }();
+  return &table;
+}
+
+// ------------------------------------------------------------------------------------------------------- registry
+
+const char* reg_name(ggml_backend_reg_t) { return "Tessera"; }
+size_t reg_device_count(ggml_backend_reg_t) { return devices().size(); }
+ggml_backend_dev_t reg_device(ggml_backend_reg_t, size_t index) {
+  return index < devices().size() ? &devices()[index]->base : nullptr;
+}
+
+uint64_t call_count() { return counters.calls; }
+
+void* reg_proc_address(ggml_backend_reg_t, const char* name) {
+  if (std::strcmp(name, "ggml_backend_set_n_threads") == 0) return reinterpret_cast<void*>(set_threads);
+  if (std::strcmp(name, "tessera_ggml_calls") == 0) return reinterpret_cast<void*>(call_count);
+  return nullptr;
+}
+
+ggml_backend_reg* registry() {
+  static ggml_backend_reg reg = [] {
+    ggml_backend_reg r = {};
+    r.api_version = GGML_BACKEND_API_VERSION;
+    r.iface.get_name = reg_name;
+    r.iface.get_device_count = reg_device_count;
+    r.iface.get_device = reg_device;
+    r.iface.get_proc_address = reg_proc_address;
+    return r;
+  }();
+  return &reg;
+}
+
+void add_device(Engine* engine, const std::string& name, ggml_backend_dev_t below, int index) {
+  tsr_device_info info = {};
+  info.struct_size = sizeof info;
+  engine->table().device_info(index, &info);
+  auto* device = new Device{};
+  device->engine = engine;
+  device->name = name;
+  device->description = "Tessera attention on " + std::string(info.name) + " (" + info.arch + ")";
+  device->below = below;
+  device->index = index;
+  device->base.iface = *device_table();
+  device->base.reg = registry();
+  device->base.context = device;
+  devices().push_back(device);
+}
+
+/** ggml's devices named CUDA0, CUDA1, … each get one of ours in front. */
+bool add_devices_above_cuda(Engine* engine, std::string* why) {
+  if (fn.dev_count == nullptr || fn.dev_get == nullptr) {
+    *why = "this runtime doesn't export ggml_backend_dev_get";
+    return false;
+  }
+  for (size_t i = 0; i < fn.dev_count(); i++) {
+    ggml_backend_dev_t below = fn.dev_get(i);
+    const std::string name = below->iface.get_name(below);
+    if (name.compare(0, 4, "CUDA") != 0) continue;
+    const int index = std::atoi(name.c_str() + 4);  // both count what CUDA_VISIBLE_DEVICES leaves
+    if (index < engine->device_count()) add_device(engine, "Tessera" + std::to_string(index), below, index);
+  }
+  if (devices().empty()) *why = "TESSERA_GGML_DEVICE=cuda, but this runtime has no CUDA device";
+  return !devices().empty();
+}
+
+bool start(void* caller, std::string* why) {
+  if (!find_functions(caller, why)) return false;
+  const char* given = std::getenv("TESSERA_GGML_DEVICE");
+  const std::string mode = given == nullptr || *given == '\0' ? "cpu" : given;
+  if (mode != "cpu" && mode != "cuda") {
+    *why = "TESSERA_GGML_DEVICE is " + mode + ", must be cpu or cuda";
+    return false;
+  }
+  Engine* engine = Engine::open(mode, why);
+  if (engine == nullptr) return false;
+  if (mode == "cuda") return add_devices_above_cuda(engine, why);
+  add_device(engine, "Tessera", nullptr, 0);
+  return true;
+}
+
+/** True if the plug-in can be used; else one line has said why not. `caller`: an address in the runtime's code. */
+bool start_once(void* caller) {
+  static const bool started = [caller] {
+    std::string why;
+    try {
+      if (start(caller, &why)) {
+        tell("attention by " + devices().front()->engine->path());
+        return true;
+      }
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+    log(GGML_LOG_LEVEL_ERROR, "tessera: not used: " + why);
+    return false;
+  }();
+  return started;
+}
+
+}  // namespace
+}  // namespace tsr::ggml
+
+extern "C" {
+
+TSR_EXPORT uint64_t tessera_ggml_calls(void);
+uint64_t tessera_ggml_calls(void) { return tsr::ggml::counters.calls; }
+
+/** Asked first: a 0 is no error to the runtime, so that the one line of start_once() is all that is said. */
+TSR_EXPORT int ggml_backend_score(void);
+int ggml_backend_score(void) { return tsr::ggml::start_once(__builtin_return_address(0)) ? 1 : 0; }
+
+TSR_EXPORT ggml_backend_reg_t ggml_backend_init(void);
+ggml_backend_reg_t ggml_backend_init(void) {
+  return tsr::ggml::start_once(__builtin_return_address(0)) ? tsr::ggml::registry() : nullptr;
+}
+}
