@@ -8,6 +8,7 @@
 // ([SQ, HEADS, DIM]) and a line that says what it is; then, for every line with two numbers, runs so many times untimed and so
 // many timed, and answers with the milliseconds. COPIES of K and V take turns, so that a cache can be larger than the processor's. ORDER says how ggml has
 // them in memory: "tokens" as in the files (llama.cpp's cache), or "heads", each head's rows together.
+// GGML_PEER_PLUGIN names a back end to compute with in place of ggml's own for CPUs.
 #include <dlfcn.h>
 #include <glob.h>
 
@@ -62,6 +63,32 @@ void read_file(const std::string& path, void* to, size_t bytes) {
   std::fclose(file);
 }
 
+void* cpu_backend(void* base, void* cpu, int threads) {
+  void* backend = symbol<void*()>(cpu, "ggml_backend_cpu_init")();
+  ThreadpoolParams params;
+  std::memset(&params, 0, sizeof params);
+  symbol<void(ThreadpoolParams*, int)>(base, "ggml_threadpool_params_init")(&params, threads);
+  void* pool = symbol<void*(ThreadpoolParams*)>(cpu, "ggml_threadpool_new")(&params);
+  symbol<void(void*, int)>(cpu, "ggml_backend_cpu_set_n_threads")(backend, threads);
+  symbol<void(void*, void*)>(cpu, "ggml_backend_cpu_set_threadpool")(backend, pool);
+  return backend;
+}
+
+/** The first device of a back end from elsewhere. */
+void* plugin_backend(const std::string& libraries, void* base, const char* path, int threads) {
+  glob_t found;
+  if (glob((libraries + "/libggml.*.so").c_str(), 0, nullptr, &found) != 0) fail("no libggml.*.so");
+  void* registry = open_library(found.gl_pathv[0]);
+  void* reg = symbol<void*(const char*)>(registry, "ggml_backend_load")(path);
+  if (reg == nullptr) fail(std::string(path) + " can't be loaded");
+  void* device = symbol<void*(void*, size_t)>(base, "ggml_backend_reg_dev_get")(reg, 0);
+  void* backend = symbol<void*(void*, const char*)>(base, "ggml_backend_dev_init")(device, nullptr);
+  void* set =
+      symbol<void*(void*, const char*)>(base, "ggml_backend_reg_get_proc_address")(reg, "ggml_backend_set_n_threads");
+  if (set != nullptr) reinterpret_cast<void (*)(void*, int)>(set)(backend, threads);
+  return backend;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -111,13 +138,9 @@ int main(int count, char** arguments) {
                               static_cast<size_t>(sq * heads * dim * 4) * static_cast<size_t>(copies + 1) +
                               static_cast<size_t>(sq * sk * 2) + (64u << 20),
                           nullptr, false});
-  void* backend = symbol<void*()>(cpu, "ggml_backend_cpu_init")();
-  ThreadpoolParams params;
-  std::memset(&params, 0, sizeof params);
-  symbol<void(ThreadpoolParams*, int)>(base, "ggml_threadpool_params_init")(&params, threads);
-  void* pool = symbol<void*(ThreadpoolParams*)>(cpu, "ggml_threadpool_new")(&params);
-  symbol<void(void*, int)>(cpu, "ggml_backend_cpu_set_n_threads")(backend, threads);
-  symbol<void(void*, void*)>(cpu, "ggml_backend_cpu_set_threadpool")(backend, pool);
+  const char* plugin = std::getenv("GGML_PEER_PLUGIN");
+  void* backend =
+      plugin != nullptr ? plugin_backend(libraries, base, plugin, threads) : cpu_backend(base, cpu, threads);
 
   Tensor* q = new_tensor(context, f32, dim, heads, sq, 1);
   read_file(folder + "/q.bin", data(q), bytes(q));
