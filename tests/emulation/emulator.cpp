@@ -36,9 +36,9 @@ constexpr uint64_t kCanary = 0x5afe57acc5afe57a;
       "lea 128(%%rsp), %%rsp\n\t"
       : "+D"(saved), "+S"(other)
       :
-      : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "memory", "cc", "xmm0", "xmm1",
-        "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
-        "xmm15");
+      : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "memory", "cc", "xmm0",
+        "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",
+        "xmm14", "xmm15");
 }
 
 uint64_t bit_of(const Fiber& f) { return uint64_t{1} << f.lane; }
@@ -165,8 +165,8 @@ void need_stacks(size_t count) {
   if (machine.stack_count >= count) return;
   if (machine.stacks != nullptr) munmap(machine.stacks, machine.stack_count * kStackBytes);
   machine.stack_count = 0;
-  void* const made = mmap(nullptr, count * kStackBytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const made =
+      mmap(nullptr, count * kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   machine.stacks = made == MAP_FAILED ? nullptr : static_cast<char*>(made);
   if (machine.stacks == nullptr) fail("no memory for stacks");
   machine.stack_count = count;

@@ -39,8 +39,8 @@ struct BrainValue {
   Floats<kElements<Operand>> operator()(Operand x) const {
     typedef uint16_t Words __attribute__((ext_vector_type(kElements<Operand>)));
     typedef Bits<kElements<Operand>> Wide;
-    return __builtin_bit_cast(Floats<kElements<Operand>>,
-                              __builtin_convertvector(__builtin_bit_cast(Words, x), Wide) << 16);
+    return __builtin_bit_cast(Floats<kElements<Operand>>, __builtin_convertvector(__builtin_bit_cast(Words, x), Wide)
+                                                              << 16);
   }
   template <class Sum>
   static Sum result(Sum d) {
@@ -56,8 +56,8 @@ struct Flushed {
     const auto value = Value{}(x);
     // A normal number's exponent is large enough; so are those of infinity and NaN.
     const auto bits = __builtin_bit_cast(Wide, value);
-    const Wide normal = __builtin_bit_cast(Wide, (bits & 0x7f800000u) >= static_cast<uint32_t>(kSmallestExponent + 127)
-                                                                             << 23);
+    const Wide normal =
+        __builtin_bit_cast(Wide, (bits & 0x7f800000u) >= static_cast<uint32_t>(kSmallestExponent + 127) << 23);
     return __builtin_bit_cast(decltype(value), bits & normal);
   }
   template <class Sum>

@@ -6,9 +6,10 @@
 
 namespace tsr::emulation {
 
-constexpr size_t kLdsBytes = 160 * 1024;  // of the largest architecture; kernels say less, and arrays are checked on their own
-constexpr int kWord = 2;                  // bytes of an entry
-constexpr int kTogether = 8;              // words of a group: the largest access, aligned
+constexpr size_t kLdsBytes =
+    160 * 1024;               // of the largest architecture; kernels say less, and arrays are checked on their own
+constexpr int kWord = 2;      // bytes of an entry
+constexpr int kTogether = 8;  // words of a group: the largest access, aligned
 
 /// Side by side, so that an access of up to 16 bytes is checked in a few vector operations.
 struct Shadow {
