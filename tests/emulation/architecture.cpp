@@ -81,10 +81,14 @@ const tsr::emulation::Kernel kKernels[] = {
 #endif
 #if TSR_ROW(4) && defined(TSR_CDNA)
     TSR_ENTRY(attention_pipeline_bf16_64, AttentionArguments),
+    TSR_ENTRY(attention_pipeline_bf16_64_paged, AttentionArguments),
     TSR_ENTRY(attention_pipeline_bf16_128, AttentionArguments),
+    TSR_ENTRY(attention_pipeline_bf16_128_paged, AttentionArguments),
 #if !defined(__gfx90a__)
     TSR_ENTRY(attention_pipeline_f16_64, AttentionArguments),
+    TSR_ENTRY(attention_pipeline_f16_64_paged, AttentionArguments),
     TSR_ENTRY(attention_pipeline_f16_128, AttentionArguments),
+    TSR_ENTRY(attention_pipeline_f16_128_paged, AttentionArguments),
 #endif
 #endif
     TSR_ENTRY(merge_splits, AttentionArguments),

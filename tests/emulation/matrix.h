@@ -20,6 +20,7 @@ template <int kCount>
 using Floats = float __attribute__((ext_vector_type(kCount)));
 template <int kCount>
 using Bits = uint32_t __attribute__((ext_vector_type(kCount)));
+typedef int16_t EightWords16 __attribute__((ext_vector_type(8)));
 template <class Operand>
 constexpr int kElements = sizeof(Operand) / 2;
 
@@ -165,8 +166,11 @@ Sum matrix_operation(const char* name, Operand a, Operand b, Sum c) {
   TSR_MATRIX_OPERATION("mfma_f32_32x32x8bf16_1k", Mfma32x8, BrainOperand, a, b, c)
 #define __builtin_amdgcn_mfma_f32_32x32x16_f16(a, b, c, ...) \
   TSR_MATRIX_OPERATION("mfma_f32_32x32x16_f16", Mfma32x16, HalfOperand, a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, c, ...) \
-  TSR_MATRIX_OPERATION("mfma_f32_32x32x16_bf16", Mfma32x16, BrainOperand, a, b, c)
+// As words: x86's calls convert vectors of __bf16.
+#define __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, c, ...)                 \
+  TSR_MATRIX_OPERATION("mfma_f32_32x32x16_bf16", Mfma32x16, BrainOperand,     \
+                       __builtin_bit_cast(::tsr::emulation::EightWords16, a), \
+                       __builtin_bit_cast(::tsr::emulation::EightWords16, b), c)
 #define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c) \
   TSR_MATRIX_OPERATION("wmma_f32_16x16x16_f16", Wmma11, HalfOperand, a, b, c)
 #define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c) \

@@ -231,6 +231,18 @@ const mutations = [
       find: "pair = slot / each * chiplets + block % chiplets;",
       replace: "pair = slot / each * chiplets;",
     },
+    {
+      name: "pages: V's is the one that K is at",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "key_at(v, v_stride, v_page_stride, v_page, first)",
+      replace: "key_at(v, v_stride, v_page_stride, k_page, first)",
+    },
+    {
+      name: "pages: a wavefront's place in its page",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "const int slot = (first_key + key) & ((1 << page_shift) - 1);",
+      replace: "const int slot = key & 7;",
+    },
   ].map((mutation) => ({ architecture: "gfx942", kernel: "prefill-pipeline", ...mutation })),
   ...[
     {
