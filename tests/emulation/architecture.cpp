@@ -1,6 +1,7 @@
 // The kernels of one architecture, on the emulator. Compiled once for each, with the architecture's macro and
 // -DTSR_ARCHITECTURE=gfx942 and so on; `hip` is then a namespace of that name, so that they can be linked together. With TSR_ROWS
-// it is only the attention kernels of one row: 1 plain, 2 matrix, 3 decode, 4 pipeline.
+// it is only the attention kernels of one row (1 plain, 2 matrix, 3 decode, 4 pipeline), and that which cases that name no kernel
+// take.
 #include "architecture.h"
 #include "builtins.h"
 // The kernels as they are.
@@ -26,8 +27,8 @@ void call(const void* arguments) {
 #define TSR_ENTRY(name, Arguments) {#name, &call<&::name, tsr::hip::Arguments>}
 
 const tsr::emulation::Kernel kKernels[] = {
-#if TSR_ROW(1)
     TSR_ENTRY(attention_plain_64_16, AttentionArguments),
+#if TSR_ROW(1)
     TSR_ENTRY(attention_plain_64_64, AttentionArguments),
     TSR_ENTRY(attention_plain_128_16, AttentionArguments),
     TSR_ENTRY(attention_plain_128_64, AttentionArguments),

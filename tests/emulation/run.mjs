@@ -73,13 +73,22 @@ export async function inTurn(queue, job, workers = Number(jobs)) {
   await Promise.all(Array.from({ length: workers }, (_, number) => worker(number)));
 }
 
-/** The emulator's own conversions against their specifications. True if they are right. */
-async function checkFormats(compiler) {
-  const program = join(folder, "formats");
+/** The emulator's own conversions and matrix instructions against their specifications: a count for each program. */
+async function checkEmulator(compiler) {
   const here = join(root, "tests", "emulation");
-  const flags = ["-std=c++17", "-O1", "-march=x86-64-v3", "-Wno-psabi", "-D__gfx942__=1"];
-  const sources = ["formats.cpp", "emulator.cpp", "lds.cpp"].map((name) => join(here, name));
-  return (await run(compiler, [...flags, ...sources, "-o", program])) === 0 && (await run(program, [])) === 0;
+  const flags = ["-std=c++17", "-O1", "-march=x86-64-v3", "-Wno-psabi"];
+  const counts = none();
+  for (const [name, architecture] of [
+    ["formats", "gfx942"],
+    ["products", "gfx942"],
+    ["products", "gfx90a"],
+  ]) {
+    const program = join(folder, name);
+    const sources = [name, "emulator", "lds"].map((source) => join(here, `${source}.cpp`));
+    const built = await run(compiler, [...flags, `-D__${architecture}__=1`, ...sources, "-o", program]);
+    add(counts, built === 0 && (await run(program, [])) === 0 ? { passed: 1 } : { failed: 1 });
+  }
+  return counts;
 }
 
 async function run(program, args, options = {}) {
@@ -133,7 +142,7 @@ async function main() {
   if (!(await buildKernels(compiler))) fail("the kernels don't compile for the emulator");
   const building = (Date.now() - begun) / 1000;
   if (args.includes("--build")) return;
-  add(counts, (await checkFormats(compiler)) ? { passed: 1 } : { failed: 1 });
+  add(counts, await checkEmulator(compiler));
   if (!existsSync(join(root, "packages/cli/dist"))) fail("The packages aren't built. Run `npm run setup` first.");
   const queue = (asked.length > 0 ? asked : tested).map((name) => ({ name, only: full ? [] : ["--quick"] }));
   // 65,536 blocks of a kernel, once: what counts them is the same for all. First, because it takes longest.
