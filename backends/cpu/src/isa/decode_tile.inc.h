@@ -102,15 +102,18 @@ TSR_SIMD void dot_rows(const float* queries, int64_t query_stride, const HeadRow
 [[gnu::noinline]] void add_values_special(tsr_dtype dtype, const float* weights, const int32_t* hidden,
                                           const HeadRows& values, int64_t begin, int64_t count, int rows,
                                           const float* rescale, int64_t stride, float* out) {
-  alignas(64) float value[4 * TSR_VL];
+  // `begin` may lie within a block, which is converted from its start and as a whole.
+  const int64_t skip = is_block_format(dtype) ? begin % 32 : 0;
+  const int64_t whole = is_block_format(dtype) ? (skip + count + 31) / 32 * 32 : count;
+  alignas(64) float value[4 * TSR_VL + 32];
   for (int r = 0; r < rows; r++) {
     for (int64_t d = 0; d < count; d++) out[r * stride + begin + d] *= rescale[r];
   }
   for (int64_t j = 0; j < values.count(); j++) {
-    convert_row(dtype, values.row(j) + row_bytes(dtype, begin), count, 1.0f, value);
+    convert_row(dtype, values.row(j) + row_bytes(dtype, begin - skip), whole, 1.0f, value);
     for (int r = 0; r < rows; r++) {
       if (hidden[r * kDecodeTile + j]) continue;
-      for (int64_t d = 0; d < count; d++) out[r * stride + begin + d] += weights[r * kDecodeTile + j] * value[d];
+      for (int64_t d = 0; d < count; d++) out[r * stride + begin + d] += weights[r * kDecodeTile + j] * value[skip + d];
     }
   }
 }

@@ -121,6 +121,18 @@ export const numbers: Case[] = [
     edits: [{ tensor: "q", row: 3, head: 2, dim: 1, value: nan }],
     exactNaN: true,
   }),
+  attention("poison/v-q8_0", "NaN in a block of V that some queries see (found by fuzzing)", [1, 6, 40, 2, 1, 64], {
+    causal: true,
+    types: "f32/f32/q8_0",
+    edits: [{ tensor: "v", row: 37, dim: 5, value: nan }],
+    exactNaN: true,
+  }),
+  attention("poison/v-q4_0", "NaN in a block of V that some queries see (found by fuzzing)", [1, 6, 40, 2, 1, 64], {
+    causal: true,
+    types: "f32/f32/q4_0",
+    edits: [{ tensor: "v", row: 37, dim: 5, value: nan }],
+    exactNaN: true,
+  }),
   attention("poison/decode", "NaN in a V row, few queries", [2, 4, 140, 4, 2, 32], {
     causal: true,
     types: "f16",

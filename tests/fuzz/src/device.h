@@ -1,0 +1,53 @@
+// The back end under test: its library, a few contexts, and the memory of a problem where the device wants it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "problem.h"
+
+namespace fuzz {
+
+class Device {
+ public:
+  struct Outcome {
+    tsr_status status = TSR_INTERNAL;
+    std::string text;     ///< of the back end, if it declined
+    std::string trouble;  ///< what it must not have done; empty if nothing
+    std::string kernel;   ///< what ran, by `explain`
+    int32_t splits = 0;
+  };
+
+  ~Device();
+  /// 0, or the exit code: 2 for a library that isn't a back end, 77 for one without a device.
+  int open(const char* library, std::string* trouble);
+
+  const std::string& name() const { return name_; }
+  /// The device computes in host memory.
+  bool host_memory() const { return host_memory_; }
+  /// One that may decline nothing when the choice of the kernel is free.
+  bool complete() const { return name_ == "cpu"; }
+  const std::vector<std::string>& kernels() const { return kernels_; }
+
+  void place(Problem& p);
+  /// Runs it; outputs are in host memory afterwards.
+  Outcome attend(Problem& p, const std::string& kernel, int32_t splits);
+  /// Brings a tensor's memory back. False, and no more, if that fails.
+  bool fetch(Tensor& t);
+  void release();
+
+ private:
+  uint8_t* base_of(Tensor& t);
+  bool send(Tensor& t);
+
+  const tsr_backend* backend_ = nullptr;
+  std::vector<tsr_context*> contexts_;  ///< of different numbers of threads, taken by turns
+  tsr_context* context_ = nullptr;
+  std::string name_;
+  bool host_memory_ = true;
+  std::vector<std::string> kernels_;
+  std::map<Tensor*, tsr_buffer*> buffers_;
+};
+
+}  // namespace fuzz

@@ -1,0 +1,172 @@
+// Random problems through every kernel variant of a back end, each held to the float64 oracle:
+//   volume BACKEND.so [--problems 1000] [--seed 1] [--first 0] [--seconds S] [--work 27] [--kernel NAME]
+// Problem n of seed s is the same everywhere; --first n --problems 1 repeats it and tells what it was. --work is the base-2
+// logarithm of the multiplications of the largest. Exit code 77: no device.
+#include <dlfcn.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "device.h"
+#include "oracle.h"
+
+namespace {
+
+using fuzz::Device;
+using fuzz::Oracle;
+using fuzz::Problem;
+
+struct Options {
+  const char* library = nullptr;
+  long problems = 1000, first = 0;
+  uint64_t seed = 1;
+  double seconds = 1e9;
+  int work = 27;
+  std::string kernel;
+};
+
+struct Counts {
+  long problems = 0, results = 0, declined = 0, failed = 0;
+  double deviation = 0;
+  std::map<std::string, long> kernels;
+};
+
+class Run {
+ public:
+  Run(Device& device, const Options& options, Counts& counts) : device_(device), options_(options), counts_(counts) {}
+
+  void problem(long number) {
+    const uint64_t seed = fuzz::Random(options_.seed ^ fuzz::Random(static_cast<uint64_t>(number)).bits()).bits();
+    Problem p(seed, {int64_t{1} << options_.work, device_.host_memory()});
+    fuzz::Random sampling(seed + 1);
+    const Oracle oracle(p, 1 << 20, sampling);
+    counts_.problems++;
+    number_ = number;
+    if (options_.problems == 1) std::printf("%s", p.text().c_str());
+    device_.place(p);
+    // The free choice first. By its name and with the splits that it said, that variant gives the same bits again.
+    const Device::Outcome chosen = attend(p, oracle, "", p.splits);
+    const std::vector<uint8_t> bytes = chosen.status == TSR_OK ? bytes_of(p) : std::vector<uint8_t>();
+    for (const std::string& kernel : device_.kernels()) {
+      if (!options_.kernel.empty() && options_.kernel != kernel) continue;
+      const bool again = chosen.status == TSR_OK && kernel == chosen.kernel;
+      const Device::Outcome named = attend(p, oracle, kernel, again ? chosen.splits : p.splits);
+      if (again && (named.status != TSR_OK || bytes_of(p) != bytes)) fail(p, kernel, "other bits by its name");
+    }
+    for (fuzz::Tensor* t : p.inputs()) {
+      if (!device_.fetch(*t) || !t->intact()) fail(p, "-", t->name() + ", an input, was written");
+    }
+    device_.release();
+  }
+
+ private:
+  Device::Outcome attend(Problem& p, const Oracle& oracle, const std::string& kernel, int splits) {
+    const std::string name = kernel.empty() ? "(free choice)" : kernel;
+    for (fuzz::Tensor* t : p.outputs()) t->spoil();
+    const Device::Outcome outcome = device_.attend(p, kernel, splits);
+    if (!outcome.trouble.empty()) {
+      fail(p, name, outcome.trouble);
+    } else if (outcome.status == TSR_OK) {
+      const std::string wrong = oracle.judge(&counts_.deviation);
+      if (!wrong.empty()) fail(p, name, wrong);
+      for (fuzz::Tensor* t : p.outputs()) {
+        if (!t->intact()) fail(p, name, "bytes around " + t->name() + " were written");
+      }
+      counts_.results++;
+      counts_.kernels[name]++;
+    } else {
+      for (fuzz::Tensor* t : p.outputs()) {
+        if (!t->untouched()) fail(p, name, "declined, but wrote to " + t->name());
+      }
+      if (device_.complete() && kernel.empty() && p.splits <= 1) fail(p, name, "declined: " + outcome.text);
+      counts_.declined++;
+    }
+    return outcome;
+  }
+
+  static std::vector<uint8_t> bytes_of(Problem& p) {
+    std::vector<uint8_t> all;
+    for (fuzz::Tensor* t : p.outputs()) all.insert(all.end(), t->memory(), t->memory() + t->bytes());
+    return all;
+  }
+
+  void fail(const Problem& p, const std::string& kernel, const std::string& what) {
+    counts_.failed++;
+    std::printf(
+        "MISMATCH problem %ld of seed %llu, %s: %s\n%s  again: volume %s --seed %llu --first %ld --problems 1 --work "
+        "%d\n",
+        number_, static_cast<unsigned long long>(options_.seed), kernel.c_str(), what.c_str(), p.text().c_str(),
+        options_.library, static_cast<unsigned long long>(options_.seed), number_, options_.work);
+    std::fflush(stdout);
+  }
+
+  Device& device_;
+  const Options& options_;
+  Counts& counts_;
+  long number_ = 0;
+};
+
+bool parse(int argc, char** argv, Options* o) {
+  for (int i = 1; i < argc; i++) {
+    const std::string arg = argv[i];
+    if (arg.compare(0, 2, "--") != 0) {
+      o->library = argv[i];
+      continue;
+    }
+    if (++i == argc) return false;
+    if (arg == "--problems")
+      o->problems = std::atol(argv[i]);
+    else if (arg == "--seed")
+      o->seed = std::strtoull(argv[i], nullptr, 10);
+    else if (arg == "--first")
+      o->first = std::atol(argv[i]);
+    else if (arg == "--seconds")
+      o->seconds = std::atof(argv[i]);
+    else if (arg == "--work")
+      o->work = std::atoi(argv[i]);
+    else if (arg == "--kernel")
+      o->kernel = argv[i];
+    else
+      return false;
+  }
+  return o->library != nullptr && o->work >= 10 && o->work <= 40;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (!parse(argc, argv, &options)) {
+    std::fprintf(
+        stderr,
+        "usage: %s BACKEND.so [--problems N] [--seed S] [--first N] [--seconds S] [--work BITS] [--kernel NAME]\n",
+        argv[0]);
+    return 2;
+  }
+  Device device;
+  std::string trouble;
+  const int opened = device.open(options.library, &trouble);
+  if (opened != 0) {
+    std::printf("%s\n", trouble.c_str());
+    return opened;
+  }
+  Counts counts;
+  Run run(device, options, counts);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  for (long n = 0; n < options.problems && counts.failed < 20 && elapsed() < options.seconds; n++)
+    run.problem(options.first + n);
+
+  std::printf(
+      "%s, seed %llu: %ld problems, %ld results, %ld declined, %ld mismatches, %.1f s; largest error %.3f of its "
+      "bound\n",
+      device.name().c_str(), static_cast<unsigned long long>(options.seed), counts.problems, counts.results,
+      counts.declined, counts.failed, elapsed(), counts.deviation);
+  for (const auto& [kernel, results] : counts.kernels) std::printf("  %s: %ld\n", kernel.c_str(), results);
+  std::printf("::tessera {\"passed\":%ld,\"failed\":%ld,\"skipped\":0}\n", counts.problems - (counts.failed > 0),
+              counts.failed);
+  return counts.failed > 0 ? 1 : 0;
+}
