@@ -9,6 +9,14 @@ export const variants = {
   release: [],
   asan: ["-DTSR_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
   tsan: ["-DTSR_SANITIZE=thread", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
+  // For tests/fuzz/contract. Few instruction sets, as a fuzzer looks for what is wrong around the kernels.
+  fuzz: [
+    "-DCMAKE_C_COMPILER=clang-22",
+    "-DCMAKE_CXX_COMPILER=clang++-22",
+    "-DTSR_SANITIZE=fuzzer-no-link,address,undefined",
+    "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+    `-DTSR_ISAS=${process.arch === "x64" ? "portable;avx2" : "portable"}`,
+  ],
   // The NEON kernels, cross-compiled and run on this machine by an emulator.
   arm64: [
     "-DCMAKE_SYSTEM_NAME=Linux",

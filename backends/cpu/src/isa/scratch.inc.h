@@ -7,9 +7,9 @@ struct Carver {
 
   template <class T>
   TSR_SIMD T* take(int64_t count) {
-    T* piece = reinterpret_cast<T*>(base + used);
+    T* const piece = base ? reinterpret_cast<T*>(base + used) : nullptr;
     used += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
-    return base ? piece : nullptr;
+    return piece;
   }
 };
 
