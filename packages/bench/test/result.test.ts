@@ -33,6 +33,8 @@ describe("result files", () => {
     ["a time below zero", changed("measurements.2.samples.3", -1), /measurements\.2\.samples\.3/],
     ["a device that isn't there", changed("measurements.1.device", "hip:3"), /hip:3/],
     ["two devices of one name", changed("devices.1", good.devices[0]), /same key/],
+    ["a text of any length", changed("version", "x".repeat(1e5)), /^a\.json: .{1,400}$/],
+    ["samples beyond counting", changed("measurements.0.samples", Array(300_000).fill(1e9)), /median is not among/],
     ["no samples", changed("measurements.0.samples", []), /no samples/],
     ["a median from elsewhere", changed("measurements.0.median", 1e9), /median is not among/],
   ];

@@ -45,6 +45,10 @@ describe.each(binaries)("$file", ({ file, symbols, optional }) => {
     expect(read("readelf", "-dW")).toMatch(/BIND_NOW|\bNOW\b/);
   });
 
+  test("guards its stack", () => {
+    expect(read("nm", "-D", "--undefined-only")).toMatch(/ __stack_chk_fail\b/);
+  });
+
   test("needs the system's C and C++ libraries only, looked up the system's way", () => {
     const dynamic = read("readelf", "-dW");
     expect(dynamic).not.toMatch(/R(UN)?PATH/);
