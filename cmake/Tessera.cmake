@@ -23,7 +23,10 @@ set(TSR_CONTRACT_INCLUDE ${TSR_ROOT}/packages/core/include)
 # Warnings as errors, hidden symbols, sanitizers, and hardening of what is linked.
 function(tessera_target target)
   # gcc adds the project's build path to debug info and __FILE__; keep binaries free of it.
-  set(options -Wall -Wextra -Werror -fstack-protector-strong -ffile-prefix-map=${TSR_ROOT}/=)
+  set(options -Wall -Wextra -Werror -ffile-prefix-map=${TSR_ROOT}/=)
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    list(APPEND options -fstack-protector-strong)
+  endif()
   list(JOIN options "," for_nvcc) # which hands them to the host compiler
   target_compile_options(${target} PRIVATE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${options}>"
                                            "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=${for_nvcc}>")

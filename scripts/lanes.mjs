@@ -34,6 +34,7 @@ const suites = [
   "tests/conformance",
   "tests/integration",
   "tests/packaging",
+  "tests/reliability",
 ];
 
 const hasLongTests = (folder) =>
@@ -52,6 +53,12 @@ export const lanes = [
   { name: "c-api", command: ["node", "scripts/c-api.mjs", "--check"] },
   { name: "links", command: ["node", "scripts/links.mjs"] },
   { name: "translation", command: ["node", "scripts/translation.mjs", "--check"] },
+  {
+    name: "lockfile",
+    command: ["node", "node_modules/pnpm/bin/pnpm.cjs", "install", "--frozen-lockfile", "--lockfile-only", "--offline"],
+    counts: "exit",
+  },
+  { name: "audit", command: ["node", "scripts/audit.mjs"], long: true, ci: true },
   { name: "typecheck", command: ["node", "scripts/typecheck.mjs"] },
   { name: "native", command: ["node", "scripts/ctest.mjs", "release"] },
   ...suites.map((folder) => ({ name: folder.split("/")[1], command: ["node", "scripts/vitest.mjs", folder] })),
@@ -66,6 +73,9 @@ export const lanes = [
   { name: "cuda-mutation", command: ["node", "tests/mutation/cuda.mjs"], long: true, ci: true, minutes: 30 },
 
   { name: "native-asan", command: ["node", "scripts/ctest.mjs", "asan"], long: true, ci: true, minutes: 15 },
+  // Fresh problems each time, by a seed that is printed (TESSERA_FUZZ_SEED).
+  { name: "fuzz", command: ["node", "tests/fuzz/run.mjs"], long: true, ci: true, minutes: 15 },
+  { name: "valgrind", command: ["node", "scripts/valgrind.mjs"], long: true, ci: true, needs: ["valgrind"] },
   { name: "native-tsan", command: ["node", "scripts/ctest.mjs", "tsan"], long: true, ci: true, minutes: 15 },
   {
     name: "native-arm64",
@@ -75,6 +85,8 @@ export const lanes = [
     minutes: 15,
     needs: ["aarch64-linux-gnu-g++", "qemu-aarch64-static"],
   },
+  // After native-asan, whose build it uses.
+  { name: "addon-asan", command: ["node", "scripts/addon-asan.mjs"], long: true, ci: true, minutes: 15 },
   { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 40 },
   // The plug-in for llama.cpp: installs the runtime that it is built for, builds it, runs its C++ tests.
   { name: "ggml-native", command: ["node", "scripts/ctest.mjs", "ggml"], long: true, ci: true, needs: ["git"] },

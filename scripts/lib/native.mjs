@@ -120,22 +120,30 @@ export function buildCross(id) {
   const variant = crossVariants[id];
   if (!variant) fail(`There is no compiler known here for ${id}; known: ${Object.keys(crossVariants).join(", ")}.`);
   buildTarget("tessera-cpu", variant);
-  // What cmake-js would say, whose Node is this machine's.
+  buildAddonTree(`${variant}-addon`, variants[variant]);
+  // Its headers are there if somebody built the plug-in for this machine.
+  if (parts.ggml.platforms.includes(id) && existsSync(headers))
+    buildPlugin("ggml-tessera", { variant, options: variants[variant] });
+}
+
+/** The addon without cmake-js, whose Node is this machine's: build/<name>/tessera.node. */
+function buildAddonTree(name, options) {
   const modules = join(root, "packages/core/node_modules");
   const include = [join(modules, "node-api-headers/include"), join(modules, "node-addon-api")].join(";");
-  const folder = join(root, "build", `${variant}-addon`);
+  const folder = join(root, "build", name);
   const given = [
     `-DCMAKE_JS_INC=${include}`,
     `-DTSR_NODE_API_DEFINITIONS=${join(modules, "node-api-headers/def")}`,
     "--log-level=WARNING",
     "--no-warn-unused-cli",
   ];
-  run("cmake", ["-S", "packages/core/native", "-B", folder, ...given, ...variants[variant]]);
+  run("cmake", ["-S", "packages/core/native", "-B", folder, ...given, ...options]);
   run("cmake", ["--build", folder, "--parallel", jobs]);
-  // Its headers are there if somebody built the plug-in for this machine.
-  if (parts.ggml.platforms.includes(id) && existsSync(headers))
-    buildPlugin("ggml-tessera", { variant, options: variants[variant] });
+  return join(folder, "tessera.node");
 }
+
+/** The addon under the sanitizers of build/asan, for this machine. */
+export const buildSanitizedAddon = () => buildAddonTree("asan-addon", variants.asan);
 
 const crossVariants = { "linux-arm64-gnu": "arm64", "win32-x64": "win32" };
 

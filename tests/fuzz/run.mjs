@@ -1,5 +1,5 @@
 // Fresh problems: the C++ fuzzer of problems and libFuzzer on the contract, with a seed that is printed.
-//   node tests/fuzz/run.mjs                     500 problems and 30 seconds of libFuzzer, what CI runs
+//   node tests/fuzz/run.mjs                     500 problems and 20 seconds of libFuzzer, what CI runs
 //   node tests/fuzz/run.mjs --problems 100000 --seconds 600
 //   TESSERA_FUZZ_SEED=7 node tests/fuzz/run.mjs     a given seed; without it, the clock
 // The corpus of libFuzzer is in corpus/contract; with --keep what is new is added to it (then shrink it with -merge=1).
@@ -15,7 +15,7 @@ import { root, which } from "../../scripts/lib/sh.mjs";
 const { values } = parseArgs({
   options: {
     problems: { type: "string", default: "500" },
-    seconds: { type: "string", default: "30" },
+    seconds: { type: "string", default: "20" },
     backend: { type: "string", default: join(root, "backends/cpu/lib/libtessera-cpu.so") },
     keep: { type: "boolean", default: false },
   },

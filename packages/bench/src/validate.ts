@@ -48,7 +48,8 @@ export function validateResult(value: unknown, name: string): ResultFile {
     if (kind === "memory") continue;
     if (samples.length === 0) refuse(`measurements.${i} has no samples`);
     // Not Math.min(...samples): arguments of a call are few, samples of a file may be many.
-    if (!(samples.some((one) => one <= median) && samples.some((one) => one >= median))) refuse(`measurements.${i}.median is not among its samples`);
+    if (!(samples.some((one) => one <= median) && samples.some((one) => one >= median)))
+      refuse(`measurements.${i}.median is not among its samples`);
   }
   for (const [i, { device }] of (result.profiles ?? []).entries())
     if (!keys.has(device)) refuse(`profiles.${i}.device is ${device}, which is none of its devices`);

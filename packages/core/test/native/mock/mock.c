@@ -5,6 +5,8 @@
  * "fault" (async: the device breaks when the work runs), "workspace:BYTES". Every attention writes out[0] = the how manieth
  * call it was, out[1] = the sum of q; an output of fewer than 2 floats is left alone.
  *
+ * MOCK_OUT_OF_MEMORY=n in the environment: the n-th call that could fail from then on does, once, as if memory had run out.
+ *
  * -DMOCK_ASYNC queues: a thread runs what is enqueued. Other -D make it break the contract, see the end.
  */
 #include "mock.h"
@@ -14,6 +16,25 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Whether this call is the one that memory runs out at. A new value of the variable counts anew. */
+static int starved(void) {
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  static char told[32];
+  static long left;
+  const char* order = getenv("MOCK_OUT_OF_MEMORY");
+  if (!order || !*order) return 0;
+  pthread_mutex_lock(&mutex);
+  if (strncmp(told, order, sizeof told - 1) != 0) {
+    snprintf(told, sizeof told, "%s", order);
+    left = atol(order);
+  }
+  const int now = --left == 0;
+  pthread_mutex_unlock(&mutex);
+  return now;
+}
+#define STARVED() \
+  if (starved()) return failed(TSR_OUT_OF_MEMORY, "memory ran out as ordered")
 
 static tsr_status probe(tsr_probe_result* result) {
   const char* order = getenv("MOCK_PROBE");
@@ -46,6 +67,7 @@ static tsr_status device_info(int32_t device, tsr_device_info* info) {
 }
 
 static tsr_status context_create(const tsr_context_desc* desc, tsr_context** context) {
+  STARVED();
   if (desc->threads == 13) return failed(TSR_OUT_OF_MEMORY, "unlucky number of threads");
   tsr_context* c = calloc(1, sizeof *c);
   pthread_mutex_init(&c->mutex, NULL);
@@ -92,6 +114,7 @@ static tsr_status faulty(void) {
 }
 
 static tsr_status stream_synchronize(tsr_context* c, tsr_stream* stream) {
+  STARVED();
   (void)stream;
   if (c->capturing) return failed(TSR_DEVICE_ERROR, "the stream is being captured");
   pthread_mutex_lock(&c->mutex);
@@ -101,6 +124,7 @@ static tsr_status stream_synchronize(tsr_context* c, tsr_stream* stream) {
 }
 
 static tsr_status event_create(tsr_context* c, tsr_event** event) {
+  STARVED();
   (void)c;
   *event = calloc(1, sizeof **event);
   atomic_fetch_add(&events, 1);
@@ -111,6 +135,7 @@ static void event_destroy(tsr_event* event) {
   atomic_fetch_sub(&events, 1);
 }
 static tsr_status event_record(tsr_context* c, tsr_event* event, tsr_stream* stream) {
+  STARVED();
   (void)stream;
   atomic_store(&event->done, 0);
   op o = {.kind = OP_EVENT, .dst = event};
@@ -134,6 +159,7 @@ static tsr_status stream_wait(tsr_context* c, tsr_stream* stream, tsr_event* eve
 }
 
 static tsr_status buffer_create(tsr_context* c, uint64_t bytes, tsr_buffer** buffer) {
+  STARVED();
   (void)c;
   if (bytes > 1u << 30) return failed(TSR_OUT_OF_MEMORY, "the mock device has 1 GiB");
   *buffer = malloc(sizeof **buffer);
@@ -157,12 +183,14 @@ static uint64_t buffer_bytes(const tsr_buffer* buffer) { return buffer->bytes; }
 
 static tsr_status copy(tsr_context* c, tsr_stream* stream, void* dst, const void* src, uint64_t bytes,
                        tsr_copy_kind kind) {
+  STARVED();
   (void)stream;
   if (kind == TSR_COPY_HOST_TO_DEVICE && bytes == 666) return failed(TSR_DEVICE_ERROR, "666 bytes can't be written");
   op o = {.kind = OP_COPY, .dst = dst, .src = src, .bytes = bytes};
   return enqueue(c, &o);
 }
 static tsr_status fill(tsr_context* c, tsr_stream* stream, void* dst, uint8_t value, uint64_t bytes) {
+  STARVED();
   (void)stream;
   op o = {.kind = OP_FILL, .dst = dst, .value = value, .bytes = bytes};
   return enqueue(c, &o);
@@ -179,6 +207,8 @@ static tsr_status kernel_info(tsr_context* c, int32_t index, tsr_kernel_info* in
   strcpy(info->name, "sleep");
   info->usable = 1;
   info->alignment = 1;
+  info->max_head_dim = 64;
+  info->head_dim_step = 1;
   info->q_dtypes = 1u << TSR_F32;
   info->kv_dtypes = 1u << TSR_F32 | 1u << TSR_Q8_0;
   snprintf(info->summary, sizeof info->summary, "contexts=%d buffers=%d graphs=%d events=%d calls=%d", contexts,
@@ -201,6 +231,7 @@ static tsr_status check(const tsr_tensor* t, const char* name) {
 }
 
 static tsr_status supports(tsr_context* c, const tsr_attention_desc* desc) {
+  STARVED();
   (void)c;
   tsr_status status = check(desc->q, "q");
   if (status == TSR_OK) status = check(desc->out, "out");
@@ -231,6 +262,7 @@ static tsr_status explain(tsr_context* c, const tsr_attention_desc* desc, tsr_ex
 }
 
 static tsr_status attention_workspace(tsr_context* c, const tsr_attention_desc* desc, uint64_t* bytes) {
+  STARVED();
   tsr_status status = supports(c, desc);
   if (status != TSR_OK) return status;
   *bytes = desc->kernel && !strncmp(desc->kernel, "workspace:", 10) ? strtoull(desc->kernel + 10, NULL, 10) : 0;
@@ -238,6 +270,7 @@ static tsr_status attention_workspace(tsr_context* c, const tsr_attention_desc* 
 }
 
 static tsr_status attention(tsr_context* c, tsr_stream* stream, const tsr_attention_desc* desc) {
+  STARVED();
   (void)stream;
   tsr_status status = supports(c, desc);
   if (status != TSR_OK) return status;
@@ -255,6 +288,7 @@ static tsr_status attention(tsr_context* c, tsr_stream* stream, const tsr_attent
 
 /* Copies k to cache_k, and tells in v[0] what rope said. */
 static tsr_status kv_append(tsr_context* c, tsr_stream* stream, const tsr_append_desc* desc) {
+  STARVED();
   (void)stream;
   if (desc->rope && desc->rope->theta <= 0) return failed(TSR_INVALID_ARGUMENT, "rope.theta must be > 0");
   op o = {.kind = OP_COPY, .dst = desc->cache_k->data, .src = desc->k->data, .bytes = (uint64_t)elements(desc->k) * 4};
@@ -265,6 +299,7 @@ static tsr_status decode_workspace(tsr_context* c, const tsr_decode_desc* desc, 
   return attention_workspace(c, desc->attention, bytes);
 }
 static tsr_status decode(tsr_context* c, tsr_stream* stream, const tsr_decode_desc* desc) {
+  STARVED();
   if (desc->append) {
     tsr_status status = kv_append(c, stream, desc->append);
     if (status != TSR_OK) return status;
@@ -274,6 +309,7 @@ static tsr_status decode(tsr_context* c, tsr_stream* stream, const tsr_decode_de
 
 /* Copies the last part. */
 static tsr_status merge(tsr_context* c, tsr_stream* stream, const tsr_merge_desc* desc) {
+  STARVED();
   (void)stream;
   if (desc->count < 1) return failed(TSR_INVALID_ARGUMENT, "nothing to merge");
   const tsr_tensor* last = desc->outs[desc->count - 1];
@@ -282,6 +318,7 @@ static tsr_status merge(tsr_context* c, tsr_stream* stream, const tsr_merge_desc
 }
 
 static tsr_status graph_begin(tsr_context* c, tsr_stream* stream) {
+  STARVED();
   (void)stream;
   c->capturing = 1;
   c->captured_first = c->captured_last = NULL;
@@ -290,12 +327,20 @@ static tsr_status graph_begin(tsr_context* c, tsr_stream* stream) {
 static tsr_status graph_end(tsr_context* c, tsr_stream* stream, tsr_graph** graph) {
   (void)stream;
   c->capturing = 0;
+  if (starved()) {
+    for (op *o = c->captured_first, *next; o; o = next) {
+      next = o->next;
+      free(o);
+    }
+    return failed(TSR_OUT_OF_MEMORY, "memory ran out as ordered");
+  }
   *graph = malloc(sizeof **graph);
   (*graph)->first = c->captured_first;
   atomic_fetch_add(&graphs, 1);
   return TSR_OK;
 }
 static tsr_status graph_launch(tsr_context* c, tsr_graph* graph, tsr_stream* stream) {
+  STARVED();
   (void)stream;
   for (op* o = graph->first; o; o = o->next) {
     tsr_status status = enqueue(c, o);

@@ -1,0 +1,68 @@
+// 64 attention calls at once from 8 workers, over the back ends given, half of them aborted at a random moment: what is
+// computed has the bits of a sequential run. Prints its counts as JSON.
+//   node src/storm.mjs ROUNDS SEED cpu|/path/to/a/library.so ...
+import { once } from "node:events";
+import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
+import { openEngine } from "@tessera/core";
+import { checksum, problem } from "./problems.mjs";
+
+const calls = 64;
+const workers = 8;
+const open = (name) => openEngine(name.includes("/") ? { library: name } : { backend: name });
+
+if (isMainThread) {
+  const [rounds, seed, ...backends] = process.argv.slice(2);
+  const expected = {};
+  for (const name of backends) {
+    const engine = await open(name);
+    expected[name] = [];
+    for (let n = 0; n < calls; n++) expected[name].push(checksum((await engine.attention(problem(n))).out.data));
+    engine.dispose();
+  }
+  const counts = { computed: 0, aborted: 0, wrong: 0, failed: [] };
+  const threads = Array.from(
+    { length: workers },
+    (_, index) =>
+      new Worker(new URL(import.meta.url), { workerData: { index, rounds: +rounds, seed: +seed, backends } }),
+  );
+  const done = threads.map(async (thread) => {
+    const [results] = await once(thread, "message");
+    for (const { name, n, sum, aborted, error } of results) {
+      if (error) counts.failed.push(`${name} ${n}: ${error}`);
+      else if (aborted) counts.aborted++;
+      else if (sum === expected[name][n]) counts.computed++;
+      else counts.wrong++;
+    }
+    await once(thread, "exit");
+  });
+  await Promise.all(done);
+  console.log(JSON.stringify(counts));
+} else {
+  const { index, rounds, seed, backends } = workerData;
+  let state = seed + index * 7919;
+  const random = () => {
+    state = (Math.imul(state, 1103515245) + 12345) & 0x7fffffff;
+    return state / 0x7fffffff;
+  };
+  const engines = new Map();
+  for (const name of backends) engines.set(name, await open(name));
+  const results = [];
+  for (let round = 0; round < rounds; round++) {
+    const batch = Array.from({ length: calls / workers }, async (_, i) => {
+      const n = index * (calls / workers) + i;
+      const name = backends[(n + round) % backends.length];
+      const controller = new AbortController();
+      const reason = new Error("enough");
+      if (random() < 0.5) setTimeout(() => controller.abort(reason), random() * 4);
+      try {
+        const { out } = await engines.get(name).attention({ ...problem(n), signal: controller.signal });
+        results.push({ name, n, sum: checksum(out.data) });
+      } catch (error) {
+        results.push({ name, n, ...(error === reason ? { aborted: true } : { error: String(error) }) });
+      }
+    });
+    await Promise.all(batch);
+  }
+  for (const engine of engines.values()) engine.dispose();
+  parentPort.postMessage(results);
+}

@@ -1,0 +1,10 @@
+import { expect, it } from "vitest";
+import { runScript } from "../src/run-script.js";
+
+it("64 calls at once from 8 workers, aborted at random: what is computed has the bits of one after the other", () => {
+  const counts = runScript("storm.mjs", ["2", "5", "cpu", "reference"]) as Record<string, number>;
+  expect(counts).toMatchObject({ wrong: 0, failed: [] });
+  expect(counts.computed! + counts.aborted!).toBe(128);
+  expect(counts.computed).toBeGreaterThan(20);
+  expect(counts.aborted).toBeGreaterThan(5);
+});
