@@ -85,8 +85,8 @@ export const lanes = [
     minutes: 15,
     needs: ["aarch64-linux-gnu-g++", "qemu-aarch64-static"],
   },
-  // After native-asan, whose build it uses.
-  { name: "addon-asan", command: ["node", "scripts/addon-asan.mjs"], long: true, ci: true, minutes: 15 },
+  // Builds on what native-asan has built.
+  { name: "addon-asan", command: ["node", "scripts/addon-asan.mjs"], long: true, minutes: 15 },
   { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 40 },
   // The plug-in for llama.cpp: installs the runtime that it is built for, builds it, runs its C++ tests.
   { name: "ggml-native", command: ["node", "scripts/ctest.mjs", "ggml"], long: true, ci: true, needs: ["git"] },

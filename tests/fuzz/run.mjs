@@ -37,9 +37,10 @@ function volume() {
 }
 
 function contract() {
-  if (!which("clang++-22"))
+  const compiler = which("clang++-22");
+  if (!compiler)
     return add(counts, { skipped: 1, reasons: { "libFuzzer: no clang++-22 (Debian: apt-get install clang-22)": 1 } });
-  const program = spawnSync("clang++-22", ["-print-file-name=libclang_rt.fuzzer-x86_64.a"], { encoding: "utf8" });
+  const program = spawnSync(compiler, ["-print-file-name=libclang_rt.fuzzer-x86_64.a"], { encoding: "utf8" });
   const runtime = program.stdout.trim();
   if (process.arch === "x64" && !existsSync(runtime))
     return add(counts, {

@@ -32,4 +32,7 @@ for (let i = 0; i < warm; i++) await cycle();
 const before = await resident();
 for (let i = 0; i < Number(cycles); i++) await cycle();
 const after = await resident();
-console.log(JSON.stringify({ cycles: Number(cycles), before, after, grown: after - before }));
+const { heapTotal, heapUsed, external } = process.memoryUsage();
+console.log(
+  JSON.stringify({ cycles: Number(cycles), before, after, grown: after - before, heapTotal, heapUsed, external }),
+);
