@@ -62,6 +62,7 @@ export const lanes = [
   { name: "typecheck", command: ["node", "scripts/typecheck.mjs"] },
   { name: "native", command: ["node", "scripts/ctest.mjs", "release"] },
   ...suites.map((folder) => ({ name: folder.split("/")[1], command: ["node", "scripts/vitest.mjs", folder] })),
+  { name: "webgpu", command: ["node", "scripts/vitest.mjs", "backends/webgpu"] },
   { name: "mutation", command: ["node", "tests/mutation/run.mjs"] },
   {
     name: "typedoc",
@@ -133,5 +134,7 @@ export const lanes = [
     ci: true,
     minutes: 20,
   })),
+  // On adapters that the CPU plays, in Node and in Chromium; what isn't there is skipped.
+  { name: "webgpu-adapters", command: ["node", "backends/webgpu/test/run.mjs"], long: true, ci: true, minutes: 20 },
   { name: "mutation-all", command: ["node", "tests/mutation/run.mjs", "--all"], long: true, ci: true, minutes: 30 },
 ];

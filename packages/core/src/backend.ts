@@ -48,6 +48,8 @@ export interface DeviceInfo {
     /** Host arrays are device memory: they can be passed with no copy. */
     readonly hostMemory: boolean;
     readonly graphs: boolean;
+    /** It plays a GPU on the CPU, for tests: "auto" passes it over. */
+    readonly emulated?: boolean | undefined;
   };
 }
 
@@ -62,10 +64,22 @@ export interface BackendProbe {
 export interface Backend {
   readonly name: string;
   readonly version: string;
-  /** Never throws: what went wrong is in the result. */
-  probe(): BackendProbe;
+  /** Never throws or rejects: what went wrong is in the result. */
+  probe(): BackendProbe | Promise<BackendProbe>;
   /** @throws TesseraError `device-unavailable` */
-  open(options: { device: number; threads?: number | undefined }): BackendContext;
+  open(options: OpenOptions): BackendContext | Promise<BackendContext>;
+}
+
+/** Which device, and how. */
+export interface OpenOptions {
+  readonly device: number;
+  readonly threads?: number | undefined;
+}
+
+/** A back end that answers at once. Native libraries and the reference do; WebGPU is asked asynchronously. */
+export interface PromptBackend extends Backend {
+  probe(): BackendProbe;
+  open(options: OpenOptions): BackendContext;
 }
 
 /** Memory of a device. */

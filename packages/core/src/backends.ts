@@ -1,10 +1,10 @@
 /** The one ordered list of back ends, and how one of them is loaded. */
-import type { Backend, ProbeState } from "./backend.js";
+import type { Backend, ProbeState, PromptBackend } from "./backend.js";
 import { TesseraError, type TesseraErrorCode } from "./error.js";
 import { fixSteps, whatToDo } from "./fixes.js";
 import { type LoadError, toTesseraError } from "./native/addon.js";
 import { damage } from "./native/intact.js";
-import { type LocateAttempt, locate } from "./native/locate.js";
+import { type LocateAttempt, locate, locateModule } from "./native/locate.js";
 import { NativeBackend } from "./native/native-backend.js";
 import { nativeLibrary } from "./native/native-library.js";
 import { libcFixes, wrongLibc } from "./native/platform.js";
@@ -33,6 +33,10 @@ export const backendKinds: { readonly [K in BackendName]: "library" | "module" |
  * `probe` finds out in a child process.
  * @throws TesseraError `backend-missing`, with everything that was tried and what to do; `abi-mismatch`
  */
+export async function loadBackend(
+  which: Exclude<BackendName, "webgpu"> | { readonly library: string },
+): Promise<PromptBackend>;
+export async function loadBackend(which: BackendName | { readonly library: string }): Promise<Backend>;
 export async function loadBackend(which: BackendName | { readonly library: string }): Promise<Backend> {
   if (typeof which === "object") return loadLibrary("of your own", which.library);
   switch (backendKinds[which]) {
@@ -104,25 +108,24 @@ function loadFix(name: string, state: string): string {
   return `install what the message names${isOurs(name) ? again : ""}`;
 }
 
-/** No back end that is a module is published yet, so there is nothing to install. */
+/** Whose `create` gives WebGPU in Node, and the version that was tested. Browsers need no package. */
+const companions: { readonly [name: string]: string } = { webgpu: "webgpu@0.6.2" };
+
+/** What installs a back end that is a module. */
 export function moduleFix(name: BackendName): string {
-  return `none: the ${name} back end isn't written yet`;
+  return `run \`${["npm install", `@tessera/${name}@${version}`, companions[name]].filter(Boolean).join(" ")}\``;
 }
 
 async function loadModule(name: BackendName): Promise<Backend> {
-  const specifier = `@tessera/${name}`;
-  const at: LocateAttempt = { from: "package", at: specifier, result: "is not installed" };
+  const { module, attempts } = locateModule(name);
+  if (module === undefined) throw missing(name, attempts, [moduleFix(name)]);
   let loaded: { backend?: Backend };
   try {
-    loaded = (await import(specifier)) as { backend?: Backend };
+    loaded = (await import(module)) as { backend?: Backend };
   } catch (cause) {
-    const absent = (cause as NodeJS.ErrnoException).code === "ERR_MODULE_NOT_FOUND";
-    const result = absent ? at.result : (cause as Error).message;
-    throw missing(name, [{ ...at, result }], [moduleFix(name)], { cause });
+    throw missing(name, attempts, [moduleFix(name)], { why: (cause as Error).message, cause });
   }
-  if (loaded.backend === undefined) {
-    throw missing(name, [{ ...at, result: "exports no backend" }], [moduleFix(name)]);
-  }
+  if (loaded.backend === undefined) throw missing(name, attempts, [moduleFix(name)], { why: "it exports no backend" });
   return loaded.backend;
 }
 

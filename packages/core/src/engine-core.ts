@@ -5,7 +5,7 @@ import { brandCopy } from "./copies.js";
 import { bytesOf, type DType } from "./dtype.js";
 import { TesseraError } from "./error.js";
 import { Storage } from "./storage.js";
-import { type Tuned, TuneStore } from "./tune-store.js";
+import type { Tuned, Tuning } from "./tuning.js";
 
 // Tensors and caches hold their core, so this comes after the last of them. A backstop: dispose() is the plan.
 const forgotten = new FinalizationRegistry<BackendContext>((context) => context.dispose());
@@ -23,7 +23,7 @@ export class EngineCore {
   readonly context: BackendContext;
   readonly hostMemory: boolean;
   /** What `tune` found on this device, now or in a process before. */
-  readonly store: TuneStore;
+  readonly store: Tuning;
   /** During a capture: what each of its launches does to caches. */
   recorded: Map<GrowingCache, Int32Array> | undefined;
   #disposed = false;
@@ -31,7 +31,7 @@ export class EngineCore {
   #kernels: readonly KernelInfo[] | undefined;
   #tuned: Map<string, Tuned> | undefined;
 
-  constructor(backend: string, context: BackendContext, store = new TuneStore(backend)) {
+  constructor(backend: string, context: BackendContext, store: Tuning) {
     this.store = store;
     this.backend = backend;
     this.context = context;

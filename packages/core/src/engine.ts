@@ -9,7 +9,7 @@ import type {
   Layout,
   Operand,
 } from "./attention-options.js";
-import type { Backend, DeviceInfo, KernelInfo, Support } from "./backend.js";
+import type { BackendContext, DeviceInfo, KernelInfo, Support } from "./backend.js";
 import type { DecodeOptions, KvCacheOptions } from "./cache-options.js";
 import { captureCall, type Graph } from "./capture-call.js";
 import { createCache } from "./create-cache.js";
@@ -23,7 +23,7 @@ import { mergeCall } from "./merge-call.js";
 import type { Selection } from "./select-backend.js";
 import { createTensor, emptyTensor, type Tensor, type TensorOptions } from "./tensor.js";
 import { type TunedVariant, tuneCall } from "./tune-call.js";
-import { deviceKey, TuneStore } from "./tune-store.js";
+import type { Tuning } from "./tuning.js";
 
 /** A partial result over some of the keys. */
 export interface MergePart<T extends Operand> {
@@ -48,11 +48,9 @@ export class Engine {
   readonly #core: EngineCore;
 
   /** @internal Users call `openEngine`. */
-  constructor(backend: Backend, device: number, selection: Selection, threads: number | undefined) {
-    const context = backend.open({ device, threads });
-    const key = deviceKey(backend.name, backend.version, context.device, threads);
-    this.#core = new EngineCore(backend.name, context, new TuneStore(key));
-    this.backend = backend.name;
+  constructor(backend: string, context: BackendContext, selection: Selection, tuning: Tuning) {
+    this.#core = new EngineCore(backend, context, tuning);
+    this.backend = backend;
     this.device = context.device;
     this.selection = selection;
   }

@@ -1,11 +1,13 @@
 /** The way in: `openEngine`, and the one-shot `attention` on the best device. */
+
+import { announceCopy } from "./announce-copy.js";
 import type { AttentionOptions, AttentionResult, AttentionResultWithLse, KvOperand } from "./attention-options.js";
 import { type BackendName, backendNames, loadBackend } from "./backends.js";
-import { announceCopy } from "./copies.js";
 import { Engine } from "./engine.js";
 import type { HostTensor } from "./host-tensor.js";
 import { probe } from "./probe.js";
 import { type EngineOptions, selectBackend, type World } from "./select-backend.js";
+import { deviceKey, TuneStore } from "./tune-store.js";
 
 const machine: World = {
   names: backendNames,
@@ -20,7 +22,10 @@ const machine: World = {
 export async function openEngineIn(world: World, options: EngineOptions = {}): Promise<Engine> {
   const { backend, device, selection } = await selectBackend(options, world);
   announceCopy();
-  return new Engine(backend, device, selection, options.threads);
+  const { threads } = options;
+  const context = await backend.open({ device, threads });
+  const key = deviceKey(backend.name, backend.version, context.device, threads);
+  return new Engine(backend.name, context, selection, new TuneStore(key));
 }
 
 /**

@@ -4,6 +4,7 @@ import { checkAttention, swapped } from "./check-attention.js";
 import type { HostTensor } from "./host-tensor.js";
 import { type Rounding, type Solution, solve } from "./oracle-solve.js";
 import { hostMemory, problemOf } from "./problem.js";
+import { soon } from "./soon.js";
 import { countOf } from "./strides.js";
 
 /** Options of the oracle: those of `attention`, with host arrays. */
@@ -45,7 +46,7 @@ export async function finishInSlices<T>(steps: Generator<number, T>, run: LongRu
     }
     if (performance.now() < sliceEnds) continue;
     run.onProgress?.(step.value);
-    await new Promise((resolve) => setImmediate(resolve));
+    await new Promise<void>((resolve) => soon(resolve));
     run.signal?.throwIfAborted();
     sliceEnds = performance.now() + 20;
   }

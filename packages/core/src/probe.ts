@@ -13,7 +13,7 @@ import {
 import { TesseraError } from "./error.js";
 import { deviceInfo, probeState } from "./native/answers.js";
 import { damage, visibleDamage } from "./native/intact.js";
-import { type LocateAttempt, locate } from "./native/locate.js";
+import { type LocateAttempt, locate, locateModule } from "./native/locate.js";
 import { nativeLibrary } from "./native/native-library.js";
 import { type ProbeEnd, runProbeChild } from "./probe-process.js";
 import { version } from "./version.js";
@@ -81,7 +81,8 @@ function remembered(options: ProbeOptions, what: string, ask: () => Promise<Prob
 }
 
 // What an answer depends on.
-const variables = /^(TESSERA_|CUDA_|NVIDIA_|HIP_|ROCR_|ROCM_|HSA_|GPU_DEVICE_ORDINAL$|LD_LIBRARY_PATH$|LD_PRELOAD$)/;
+const variables =
+  /^(TESSERA_|CUDA_|NVIDIA_|HIP_|ROCR_|ROCM_|HSA_|GPU_DEVICE_ORDINAL$|VK_|LD_LIBRARY_PATH$|LD_PRELOAD$)/;
 
 function surroundings(): string {
   const relevant = Object.keys(process.env).filter((name) => variables.test(name));
@@ -92,27 +93,24 @@ function probeNamed(name: BackendName, timeoutMs: number): Promise<ProbeReport> 
   return backendKinds[name] === "library" ? probeLibrary(name, timeoutMs) : probeHere(name);
 }
 
-// Back ends in TypeScript run no native code of ours: nothing can crash.
+// Back ends in TypeScript are asked in this process: what they need of a driver is asked by the package that they use.
 async function probeHere(name: BackendName): Promise<ProbeReport> {
   try {
     const backend = await loadBackend(name);
     return { ...(await backend.probe()), backend: name, version: backend.version, attempts: [] };
   } catch (error) {
-    const at = `@tessera/${name}`;
-    const attempt: LocateAttempt = { from: "package", at, result: isNotFound(error) ? "is not installed" : "failed" };
+    const { module, attempts } = locateModule(name);
+    const tried = attempts.map(({ at, result }) => `${at}: ${result}`).join("; ");
     return {
       backend: name,
-      state: "package-missing",
-      reason: isNotFound(error) ? `${at}: ${attempt.result}` : (error as Error).message,
+      state: module === undefined ? "package-missing" : "load-failed",
+      reason: module === undefined ? tried : (error as Error).message,
       fix: moduleFix(name),
       devices: [],
-      attempts: [attempt],
+      attempts,
     };
   }
 }
-
-const isNotFound = (error: unknown) =>
-  ((error as Error).cause as NodeJS.ErrnoException | undefined)?.code === "ERR_MODULE_NOT_FOUND";
 
 async function probeLibrary(name: string, timeoutMs: number, path?: string): Promise<ProbeReport> {
   const { library, attempts, state, fixes } = locate(name, path);

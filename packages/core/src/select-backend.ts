@@ -19,9 +19,9 @@ export type EngineOptions = {
   | {
       /**
        * Default: TESSERA_BACKEND, else "auto", the best that works. A back end that is named is used or nothing is: no
-       * other takes its place.
+       * other takes its place. A back end that you made yourself (`webgpu` of @tessera/webgpu) is taken as it is.
        */
-      readonly backend?: BackendChoice | undefined;
+      readonly backend?: BackendChoice | Backend | undefined;
       readonly library?: undefined;
     }
   | {
@@ -112,6 +112,7 @@ export async function selectBackend(options: EngineOptions, world: World): Promi
       reason: "asked for",
     });
   }
+  if (isBackend(options.backend)) return given(options.backend, device);
   const fromEnvironment = options.backend === undefined && Boolean(world.environment.TESSERA_BACKEND);
   const name = options.backend ?? (world.environment.TESSERA_BACKEND || "auto");
   const requestedBy = fromEnvironment ? "environment" : options.backend === undefined ? "default" : "option";
@@ -130,6 +131,22 @@ export async function selectBackend(options: EngineOptions, world: World): Promi
     requestedBy,
     tried: [tried(report!, "")],
     reason,
+  });
+}
+
+function isBackend(value: unknown): value is Backend {
+  return typeof value === "object" && value !== null && typeof (value as Partial<Backend>).open === "function";
+}
+
+async function given(backend: Backend, device: number | undefined): Promise<Selected> {
+  const { name } = backend;
+  const report: Report = { ...(await backend.probe()), backend: name };
+  const chosen = usableDevice(report, device, name);
+  return selected(backend, chosen, {
+    requested: name,
+    requestedBy: "option",
+    tried: [tried(report, "")],
+    reason: "asked for",
   });
 }
 
@@ -171,6 +188,12 @@ function usableDevice(report: Report, wanted: number | undefined, name: string):
   );
 }
 
+/** A GPU that the CPU plays is slower than the CPU's own back end: it is used if it is asked for. */
+function emulation(report: Report, wanted: number | undefined): string | undefined {
+  const { name, caps } = deviceOf(report, wanted);
+  return caps.emulated ? `device ${name} is played by the CPU; name the back end to use it` : undefined;
+}
+
 function deviceOf(report: Report, wanted: number | undefined): DeviceInfo {
   return report.devices.find(({ index, state }) => (wanted === undefined ? state === "usable" : index === wanted))!;
 }
@@ -186,7 +209,9 @@ async function automatic(
   for (const report of reports) {
     // A device that is named is never replaced by plain TypeScript.
     const unwanted = device !== undefined && report.backend === "reference";
-    const reason = unwanted ? "it stands in only where no device is asked for" : whyNot(report, device);
+    const reason = unwanted
+      ? "it stands in only where no device is asked for"
+      : (whyNot(report, device) ?? emulation(report, device));
     if (reason !== undefined) {
       attempts.push(tried(report, reason));
       continue;

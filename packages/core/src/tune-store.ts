@@ -10,12 +10,7 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync
 import { availableParallelism, homedir } from "node:os";
 import { isAbsolute, join } from "node:path";
 import type { DeviceInfo } from "./backend.js";
-
-/** A choice. */
-export interface Tuned {
-  readonly kernel: string;
-  readonly numSplits: number;
-}
+import type { Tuned, Tuning } from "./tuning.js";
 
 interface Entry extends Tuned {
   readonly format: "tessera-tuning";
@@ -71,7 +66,7 @@ function warn(message: string): void {
   process.emitWarning(message, { type: "TesseraWarning", code: "TESSERA_TUNING" });
 }
 
-export class TuneStore {
+export class TuneStore implements Tuning {
   readonly #device: string;
 
   constructor(device: string) {

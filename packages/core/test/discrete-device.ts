@@ -1,7 +1,6 @@
 import type {
   AppendDesc,
   AttentionDesc,
-  Backend,
   BackendContext,
   BackendGraph,
   BackendMark,
@@ -9,6 +8,7 @@ import type {
   DeviceInfo,
   KernelInfo,
   MergeDesc,
+  PromptBackend,
   TensorDesc,
 } from "../src/backend.js";
 import { referenceBackend } from "../src/reference/index.js";
@@ -24,7 +24,7 @@ export interface Log {
  * A back end like a graphics card: memory of its own, a queue, graphs. It refuses host arrays, computes with the
  * reference, and has a variant that doesn't exist there: "fast" is "reference" under another name.
  */
-export function discreteBackend(log: Log = { calls: [], attentions: [] }, name = "discrete"): Backend {
+export function discreteBackend(log: Log = { calls: [], attentions: [] }, name = "discrete"): PromptBackend {
   const info = referenceBackend.probe().devices[0]!;
   const device: DeviceInfo = { ...info, name: "Discrete", caps: { async: true, hostMemory: false, graphs: true } };
   return {

@@ -1,6 +1,6 @@
 /** Calls on one cache that overlap: with copies of shared pages, with aborts, with dispose. */
 import { afterAll, describe, expect, it } from "vitest";
-import type { Backend, BackendContext } from "../src/backend.js";
+import type { BackendContext, PromptBackend } from "../src/backend.js";
 import type { Engine } from "../src/engine.js";
 import { TesseraError } from "../src/error.js";
 import { openEngineIn } from "../src/open-engine.js";
@@ -8,7 +8,7 @@ import { referenceBackend } from "../src/reference/index.js";
 import { worldOf } from "./support.js";
 
 /** Without copies on the device: there calls wait while the host copies shared pages. */
-const copyless: Backend = {
+const copyless: PromptBackend = {
   ...referenceBackend,
   open: (options) => Object.assign(referenceBackend.open(options), { copy: undefined }),
 };
@@ -34,7 +34,7 @@ const first = async (cache: ReturnType<typeof make>, on: Engine = engine) =>
 
 /** An engine whose decodes with new tokens fail, unwritten, where `fail` says, when their turn comes. */
 async function losing(fail: () => boolean): Promise<Engine> {
-  const open: Backend["open"] = (options) => {
+  const open: PromptBackend["open"] = (options) => {
     const context = copyless.open(options);
     const real = context.decode.bind(context);
     const decode: BackendContext["decode"] = (desc, signal) => {

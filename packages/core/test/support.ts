@@ -68,15 +68,15 @@ export function worldOf(
   backends: Record<string, Backend | Partial<Report>>,
   environment: World["environment"] = {},
 ): World {
-  const report = (name: string): Report => {
+  const report = async (name: string): Promise<Report> => {
     const entry = backends[name]!;
-    if ("open" in entry) return { backend: name, ...entry.probe() };
+    if ("open" in entry) return { backend: name, ...(await entry.probe()) };
     return { backend: name, state: "no-device", reason: "there is none", fix: "", devices: [], ...entry };
   };
   return {
     names: Object.keys(backends),
     environment,
-    probe: async ({ backends: names = Object.keys(backends) }) => names.map(report),
+    probe: async ({ backends: names = Object.keys(backends) }) => Promise.all(names.map(report)),
     load: async (name) => backends[name as string] as Backend,
   };
 }

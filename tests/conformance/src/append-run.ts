@@ -2,7 +2,7 @@
 import type { CacheDType } from "@tessera/core";
 import type { AppendCase } from "./case.js";
 import { bytesFor, decode, decodeF16, encode, type HostTensor, hostTensor } from "./codec.js";
-import { describe, worst } from "./compare.js";
+import { describe, sameBytes, worst } from "./compare.js";
 import type { AppendDesc, AttentionDesc, TensorDesc } from "./contract.js";
 import { type LayoutName, Placement } from "./layout.js";
 import type { Problem } from "./problem.js";
@@ -170,7 +170,7 @@ function checkCache(
     const now = after.subarray(row * rowBytes, (row + 1) * rowBytes);
     const want = expected.get(row);
     if (!want) {
-      if (Buffer.compare(now, before.subarray(row * rowBytes, (row + 1) * rowBytes)) !== 0) {
+      if (!sameBytes(now, before.subarray(row * rowBytes, (row + 1) * rowBytes))) {
         return `${name}: row ${row}, which no new token belongs to, was written`;
       }
       continue;

@@ -4,6 +4,7 @@
  */
 import type { BackendContext, DType } from "@tessera/core";
 import { bytesFor, type HostTensor } from "./codec.js";
+import { sameBytes } from "./compare.js";
 import type { BackendBuffer, TensorDesc } from "./contract.js";
 
 export const layouts = ["contiguous", "transposed", "sliced", "interleaved", "expanded"] as const;
@@ -157,9 +158,9 @@ function expandedStrides(tensor: HostTensor): { shape: number[]; strides: number
     const inner = (bytes.length / product(shape)) * product(shape.slice(dim + 1));
     const outer = product(shape.slice(0, dim));
     for (let o = 0; o < outer; o++) {
-      const first = Buffer.from(bytes.buffer, bytes.byteOffset + o * n * inner, inner);
+      const slice = (i: number) => bytes.subarray((o * n + i) * inner, (o * n + i + 1) * inner);
       for (let i = 1; i < n; i++) {
-        if (first.compare(bytes, (o * n + i) * inner, (o * n + i + 1) * inner) !== 0) return false;
+        if (!sameBytes(slice(0), slice(i))) return false;
       }
     }
     return values.length > 0;
@@ -267,7 +268,7 @@ export class Placement {
   async inputsIntact(): Promise<void> {
     for (const arena of this.#inputs) {
       const now = await arena.fetch(this.#context);
-      if (Buffer.compare(now, arena.before) !== 0) throw new Error("input: a byte of an input was written");
+      if (!sameBytes(now, arena.before)) throw new Error("input: a byte of an input was written");
     }
   }
 

@@ -7,14 +7,14 @@ function tell(message: ConformMessage): Promise<void> {
   return new Promise((resolve) => process.send?.(message, undefined, undefined, () => resolve()));
 }
 
-function checkRequest(backend: Backend, device: number, request: ConformRequest): void {
+async function checkRequest(backend: Backend, device: number, request: ConformRequest): Promise<void> {
   const { filter, kernels = [], quick, long } = request;
   if (filter !== undefined && selectCases({ cases: new RegExp(filter), quick, long }).length === 0) {
     const some = selectCases({ quick, long }).slice(0, 8);
     const names = some.map(({ name }) => name).join(", ");
     throw new TesseraError("invalid-argument", `--filter ${filter} matches no case; there are ${names}, ...`);
   }
-  const context = backend.open({ device, threads: request.threads });
+  const context = await backend.open({ device, threads: request.threads });
   const catalogue = context.kernels();
   context.dispose();
   for (const name of kernels) {
@@ -30,7 +30,7 @@ function checkRequest(backend: Backend, device: number, request: ConformRequest)
 async function main(request: ConformRequest): Promise<void> {
   const backend = await loadBackend({ library: request.library });
   await tell({ kind: "loaded", name: backend.name, version: backend.version });
-  const { devices, reason, fix } = backend.probe();
+  const { devices, reason, fix } = await backend.probe();
   const wanted = devices.filter(({ index }) => request.device === undefined || index === request.device);
   const device = wanted.find(({ state }) => state === "usable");
   if (device === undefined) {
@@ -38,7 +38,7 @@ async function main(request: ConformRequest): Promise<void> {
     await tell({ kind: "no-device", reason: why.reason || why.fix || "it says no more", fix: why.fix });
     return;
   }
-  checkRequest(backend, device.index, request);
+  await checkRequest(backend, device.index, request);
   let last = 0;
   const report = await runConformance({
     backend,

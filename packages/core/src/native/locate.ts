@@ -8,6 +8,7 @@
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
 import { basename, delimiter, dirname, isAbsolute, join } from "node:path";
+import { pathToFileURL } from "node:url";
 import type { ProbeState } from "../backend.js";
 import { parents } from "../package-root.js";
 import { version } from "../version.js";
@@ -126,6 +127,23 @@ function fromPackage(name: string, parent: string): Candidate {
   } catch (error) {
     return { ...attempt, result: `can't be used: ${(error as Error).message}` };
   }
+}
+
+/** The main module of @tessera/<name>, a back end in JavaScript: a URL to import. */
+export function locateModule(name: string): { readonly module?: string; readonly attempts: readonly LocateAttempt[] } {
+  const specifier = `@tessera/${name}`;
+  const attempts: LocateAttempt[] = [];
+  for (const parent of parents()) {
+    const attempt = { from: "package", at: `${specifier} from ${parent}` } as const;
+    try {
+      const module = pathToFileURL(createRequire(parent).resolve(specifier)).href;
+      return { module, attempts: [...attempts, { ...attempt, result: "found" }] };
+    } catch (error) {
+      const absent = (error as NodeJS.ErrnoException).code === "MODULE_NOT_FOUND";
+      attempts.push({ ...attempt, result: absent ? notInstalled : `can't be used: ${(error as Error).message}` });
+    }
+  }
+  return { attempts };
 }
 
 interface Manifest {

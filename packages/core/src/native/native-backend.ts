@@ -1,10 +1,10 @@
 /** A back end that is a library (tessera.h), through the addon. */
-import type { Backend, BackendProbe, DeviceInfo } from "../backend.js";
+import type { BackendProbe, DeviceInfo, PromptBackend } from "../backend.js";
 import { type Addon, type AddonLibrary, translated } from "./addon.js";
 import { deviceInfo, probeState } from "./answers.js";
 import { NativeContext, settle } from "./native-context.js";
 
-export class NativeBackend implements Backend {
+export class NativeBackend implements PromptBackend {
   readonly name: string;
   readonly version: string;
   /** The file that was loaded. */

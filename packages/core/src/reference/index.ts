@@ -6,7 +6,6 @@ import { totalmem } from "node:os";
 import type {
   AppendDesc,
   AttentionDesc,
-  Backend,
   BackendBuffer,
   BackendContext,
   BackendProbe,
@@ -15,6 +14,7 @@ import type {
   Explanation,
   KernelInfo,
   MergeDesc,
+  PromptBackend,
   Support,
 } from "../backend.js";
 import { TesseraError } from "../error.js";
@@ -207,7 +207,7 @@ function* decode(desc: DecodeDesc): Work {
 }
 
 /** See the top of this file. */
-export const referenceBackend: Backend = {
+export const referenceBackend: PromptBackend = {
   name: "reference",
   version: "1",
   probe: (): BackendProbe => ({ state: "usable", reason: "", fix: "", devices: [device] }),

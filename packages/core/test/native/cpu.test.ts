@@ -1,11 +1,11 @@
 /** The real CPU back end through the addon, held to the reference; skipped where it isn't built. */
 import { describe, expect, it } from "vitest";
-import type { AttentionDesc, Backend } from "../../src/backend.js";
+import type { AttentionDesc, PromptBackend } from "../../src/backend.js";
 import { loadBackend } from "../../src/backends.js";
 import { referenceBackend } from "../../src/reference/index.js";
 import { sleep, tensor } from "./support.js";
 
-const backend: Backend | Error = await loadBackend("cpu").catch((error) => error);
+const backend: PromptBackend | Error = await loadBackend("cpu").catch((error) => error);
 
 function problem(
   queries: number,

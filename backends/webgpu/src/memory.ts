@@ -1,0 +1,98 @@
+/** Buffers of a device: those that the engine holds, and scratch memory of calls. */
+import { type BackendBuffer, TesseraError } from "@tessera/core/web";
+
+const words = (bytes: number) => Math.max(16, Math.ceil(bytes / 4) * 4);
+
+const STORAGE = 0x80 | 0x4 | 0x8; // STORAGE | COPY_SRC | COPY_DST
+const UNIFORM = 0x40 | 0x8; // UNIFORM | COPY_DST
+
+export class WebGpuBuffer implements BackendBuffer {
+  constructor(
+    readonly owner: Memory,
+    readonly gpu: GPUBuffer,
+    readonly bytes: number,
+  ) {}
+
+  dispose(): void {
+    this.owner.free(this);
+  }
+}
+
+export class Memory {
+  readonly #device: GPUDevice;
+  readonly #live = new Set<WebGpuBuffer>();
+  readonly #scratch = new Map<string, GPUBuffer>();
+  #retired: GPUBuffer[] = [];
+  #bytes = 0;
+
+  constructor(device: GPUDevice) {
+    this.#device = device;
+  }
+
+  get bytesInUse(): number {
+    return this.#bytes;
+  }
+
+  /** @throws TesseraError `out-of-memory` if no buffer may be so large; memory that isn't there is told later */
+  alloc(bytes: number): WebGpuBuffer {
+    const buffer = new WebGpuBuffer(this, this.#create(bytes, STORAGE), bytes);
+    this.#live.add(buffer);
+    this.#bytes += bytes;
+    return buffer;
+  }
+
+  free(buffer: WebGpuBuffer): void {
+    if (!this.#live.delete(buffer)) return;
+    this.#bytes -= buffer.bytes;
+    buffer.gpu.destroy();
+  }
+
+  /**
+   * Memory for one call, by its use. The next call gets the same: work is done in order, so that it may be written over.
+   * `apart` keeps buffers of one call from each other.
+   */
+  scratch(use: "storage" | "uniform", apart: string, bytes: number): GPUBuffer {
+    const key = `${use} ${apart}`;
+    const there = this.#scratch.get(key);
+    if (there && there.size >= bytes) return there;
+    if (there) {
+      // What was recorded with it is yet to be submitted.
+      this.#bytes -= there.size;
+      this.#retired.push(there);
+    }
+    const room = 2 ** Math.ceil(Math.log2(Math.max(bytes, 1024)));
+    const made = this.#create(
+      room > this.#device.limits.maxBufferSize ? bytes : room,
+      use === "uniform" ? UNIFORM : STORAGE,
+    );
+    this.#scratch.set(key, made);
+    this.#bytes += made.size;
+    return made;
+  }
+
+  /** What was recorded is submitted. */
+  retire(): void {
+    for (const buffer of this.#retired.splice(0)) buffer.destroy();
+  }
+
+  destroy(): void {
+    this.retire();
+    for (const { gpu } of this.#live) gpu.destroy();
+    for (const buffer of this.#scratch.values()) buffer.destroy();
+    this.#live.clear();
+    this.#scratch.clear();
+    this.#bytes = 0;
+  }
+
+  #create(bytes: number, usage: number): GPUBuffer {
+    const size = words(bytes);
+    const { maxBufferSize } = this.#device.limits;
+    if (size > maxBufferSize) {
+      throw new TesseraError(
+        "out-of-memory",
+        `a buffer of ${bytes} bytes is larger than this device's buffers may be: ${maxBufferSize} bytes`,
+      );
+    }
+    return this.#device.createBuffer({ size, usage });
+  }
+}

@@ -1,0 +1,451 @@
+/**
+ * Attention of one tile of rows over a range of keys, with a running maximum; softmax in base 2.
+ *
+ * A workgroup is TY x TX threads and owns BQ = 4·TY rows of one KV head: queries of one head, or (packed) all query heads
+ * of a group for each query, so that few queries fill a tile and K is read once for the group. It walks the keys in tiles of
+ * BK = 4·TX. A thread computes 4 x 4 scores (rows ty + TY·i, keys tx + TX·j) from Q and K in workgroup memory, a chunk of D
+ * at a time, and holds 4 rows x NC vec4 of the result (columns 4·(tx + TX·c)). P goes through workgroup memory, transposed,
+ * V comes through it VK keys at a time.
+ *
+ * Small loops are written out here rather than in WGSL: software adapters take seconds to compile loops four deep. Variables
+ * in loops are always initialised: WGSL says that they are 0 then, and Dawn doesn't keep to it (docs/kernels/webgpu.md).
+ *
+ * Workgroup memory: `tile` holds Q and K of a chunk of D, then V; `pt` P; `reduced` what threads tell each other of maxima.
+ * What is hidden is told by flags, not by -inf; a row that has seen nothing has sum 0. Where keys are split, `out` and `lse`
+ * are parts: normalised results, and base-2 logarithms of sums.
+ */
+import type { CacheDType, FloatDType } from "@tessera/core/web";
+import { fromF8, loader, storer, toHalves, words } from "./elements.js";
+import { declareParams } from "./fields.js";
+import { attentionFields, sequences } from "./problem.js";
+
+/** What a pipeline is made for. */
+export interface AttentionShader {
+  readonly q: FloatDType;
+  readonly k: CacheDType;
+  readonly v: CacheDType;
+  /** Of `out`; parts are f32. */
+  readonly out: FloatDType;
+  readonly tile: Tile;
+  /** vec4 columns of the result that a thread holds. */
+  readonly columns: number;
+  /** All query heads of a group in one tile. */
+  readonly packed: boolean;
+  /** Writes parts, to be joined. */
+  readonly partial: boolean;
+  /** Maxima of rows go through subgroups. */
+  readonly subgroups: boolean;
+  /** No soft cap, bias, ALiBi or mask. */
+  readonly plain: boolean;
+  /** Bounds of inner loops aren't constants: software adapters spend seconds on loops that they unroll. */
+  readonly rolled: boolean;
+}
+
+export interface Tile {
+  readonly ty: number;
+  readonly tx: number;
+  /** vec4 of D that are in workgroup memory at a time. */
+  readonly depth: number;
+}
+
+export const tileQ = (tile: Tile) => 4 * tile.ty;
+export const tileK = (tile: Tile) => 4 * tile.tx;
+
+/** vec4 of `tile`: Q and K with rows apart by an odd number of vec4; V takes the place of both. */
+const tileSize = ({ ty, tx, depth }: Tile) => 4 * (ty + tx) * (depth + 1);
+
+/** Keys of V that `tile` holds: a power of two. */
+const valueKeys = (tile: Tile, columns: number) =>
+  Math.min(tileK(tile), 2 ** Math.floor(Math.log2(tileSize(tile) / (tile.tx * columns))));
+
+const times = (count: number, text: (i: number) => string) =>
+  Array.from({ length: count }, (_, i) => text(i)).join("\n");
+
+/** Bytes of workgroup memory. */
+export function workgroupBytes(tile: Tile): number {
+  const { ty, tx } = tile;
+  return 16 * (tileSize(tile) + 4 * tx * ty + tx * ty) + 4 * 4 * tx + 16;
+}
+
+/** Maxima over the TX threads of a row, four rows at once. */
+const portableMax = /* wgsl */ `
+fn row_max(mine: vec4<f32>, ty: u32, tx: u32, reach: u32) -> vec4<f32> {
+  reduced[ty * TX + tx] = mine;
+  workgroupBarrier();
+  var all = mine;
+  for (var i = 1u; i < TX * p.one; i++) { all = max(all, reduced[ty * TX + ((tx + i) & (TX - 1u))]); }
+  return all;
+}
+`;
+
+/**
+ * The same with shuffles where a subgroup's threads are neighbours, whatever its size: what it doesn't reach goes through
+ * workgroup memory. Where they aren't, which WGSL allows, all does.
+ */
+const subgroupMax = /* wgsl */ `
+fn row_max(mine: vec4<f32>, ty: u32, tx: u32, reach: u32) -> vec4<f32> {
+  var all = mine;
+  if (reach > 1u) { all = max(all, subgroupShuffleXor(all, 1u)); }
+  if (reach > 2u) { all = max(all, subgroupShuffleXor(all, 2u)); }
+  if (reach > 4u) { all = max(all, subgroupShuffleXor(all, 4u)); }
+  if (reach > 8u) { all = max(all, subgroupShuffleXor(all, 8u)); }
+  if (reach > 16u) { all = max(all, subgroupShuffleXor(all, 16u)); }
+  if (reach < TX) {
+    reduced[ty * TX + tx] = all;
+    workgroupBarrier();
+    for (var i = reach; i < TX; i += reach) { all = max(all, reduced[ty * TX + ((tx + i) & (TX - 1u))]); }
+  }
+  return all;
+}
+`;
+
+/** Is a subgroup a run of neighbouring threads, a power of two of them? If one isn't, none is taken for one. */
+const reachOfSubgroup = /* wgsl */ `
+  if (thread == 0u) { atomicStore(&apart, 0u); }
+  workgroupBarrier();
+  if ((thread & (subgroup_size - 1u)) != lane || (subgroup_size & (subgroup_size - 1u)) != 0u) { atomicStore(&apart, 1u); }
+  let reach = select(min(subgroup_size, TX), 1u, workgroupUniformLoad(&apart) != 0u);
+`;
+
+export function attentionShader(shader: AttentionShader): string {
+  const { q, k, v, tile, columns, packed, partial, subgroups, plain } = shader;
+  const bound = (constant: string) => (shader.rolled ? `${constant} * p.one` : constant);
+  const { ty, tx, depth } = tile;
+  const keysOfV = valueKeys(tile, columns);
+  const out = partial ? "f32" : shader.out;
+  const types: readonly string[] = [k, v];
+  return /* wgsl */ `
+${subgroups ? "enable subgroups;" : ""}
+${declareParams(attentionFields)}
+@group(0) @binding(1) var<storage, read> q: array<u32>;
+@group(0) @binding(2) var<storage, read> k: array<u32>;
+@group(0) @binding(3) var<storage, read> v: array<u32>;
+@group(0) @binding(4) var<storage, read> aux: array<u32>;
+@group(0) @binding(5) var<storage, read> bias: array<u32>;
+@group(0) @binding(6) var<storage, read> mask: array<u32>;
+@group(0) @binding(7) var<storage, read_write> out: array<atomic<u32>>;
+@group(0) @binding(8) var<storage, read_write> lse: array<u32>;
+
+const TY = ${ty}u;
+const TX = ${tx}u;
+const BQ = ${4 * ty}u;
+const BK = ${4 * tx}u;
+const DEPTH = ${depth}u;
+const PITCH = ${depth + 1}u;
+const VK = ${keysOfV}u;
+const NC = ${columns}u;
+/** Below every score: biases end at -2^126. */
+const lowest = -3.0e38;
+const log2e = 1.4426950408889634;
+
+var<workgroup> tile: array<vec4<f32>, ${tileSize(tile)}>;
+var<workgroup> pt: array<vec4<f32>, ${4 * tx * ty}>;
+var<workgroup> reduced: array<vec4<f32>, ${tx * ty}>;
+/** Element of each key's row in K's binding, head 0; none where no query of the tile may see it. */
+var<workgroup> key_ok: array<u32, ${4 * tx}>;
+${subgroups ? "var<workgroup> apart: atomic<u32>;" : ""}
+
+${sequences}
+${words("q")}${words("k")}${words("v")}${words("bias")}${words("mask")}
+${types.includes("f8_e4m3") ? fromF8 : ""}
+${loader("q", "q", q)}${loader("k", "k", k)}${loader("v", "v", v)}
+${out === "f32" ? "" : toHalves}
+${storer(out)}
+${subgroups ? subgroupMax : portableMax}
+
+/** tanh, also near 0, where 1 - exp(-2x) would lose its digits. */
+fn tanh_exact(x: f32) -> f32 {
+  let a = abs(x);
+  let a2 = a * a;
+  if (a < 0.3) {
+    return x * (1.0 + a2 * (-0.33333333 + a2 * (0.13333333 + a2 * (-0.053968254 + a2 * (0.021869488 - a2 * 0.008863235)))));
+  }
+  let e = exp2(-2.0 * log2e * a);
+  return sign(x) * (1.0 - e) / (1.0 + e);
+}
+
+/** A bias in f32's bits, whatever its type. */
+fn bias_bits(e: u32) -> u32 {
+  if (p.biasType == 1u) { return bias[(p.biasBase + 4u * e) >> 2u]; }
+  let half = bias_word(p.biasBase + 2u * e) & 0xffffu;
+  if (p.biasType == 3u) { return half << 16u; }
+  if ((half & 0x7fffu) == 0x7c00u) { return ((half & 0x8000u) << 16u) | 0x7f800000u; }
+  return bitcast<u32>(unpack2x16float(half).x);
+}
+
+/** Element of key j's row. */
+fn key_element(s: Sequence, b: u32, j: u32, batch: u32, row: u32) -> u32 {
+  if (p.pageSize == 0u) { return b * batch + (s.keyRow + j) * row; }
+  let page = aux[p.atPages + b * p.pagesStride + j / p.pageSize];
+  return page * batch + (j % p.pageSize) * row;
+}
+
+fn key_here(b: u32, j: u32) -> bool {
+  if (p.pageSize == 0u) { return true; }
+  let page = aux[p.atPages + b * p.pagesStride + j / p.pageSize];
+  return page >= p.firstPage && page < p.endPage;
+}
+
+@compute @workgroup_size(${tx * ty})
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(local_invocation_index) thread: u32,
+  ${subgroups ? "@builtin(subgroup_size) subgroup_size: u32,\n  @builtin(subgroup_invocation_id) lane: u32," : ""}
+) {
+  let task = task_of(workgroup);
+  if (task >= p.tasks) { return; }
+${subgroups ? reachOfSubgroup : "  let reach = 1u;"}
+  let pack = ${packed ? "p.group" : "1u"};
+  let tilesOfHead = ((p.endQuery - p.firstQuery) * pack + BQ - 1u) / BQ;
+  let headTiles = p.headCount / pack;
+  // Splits of a tile come one after the other, then tiles, heads, entries.
+  let split = task % p.splits;
+  let rowTile = (task / p.splits) % tilesOfHead;
+  let headTile = (task / p.splits / tilesOfHead) % headTiles;
+  let b = p.firstBatch + task / p.splits / tilesOfHead / headTiles;
+  let head0 = p.firstHead + headTile * pack;
+  let kvHead = head0 / p.group;
+  let s = sequence_of(b);
+
+  let tx = thread % TX;
+  let ty = thread / TX;
+  let row0 = rowTile * BQ;
+
+  // Rows of this thread: their query, head, and which keys they see.
+  var query = vec4<i32>();
+  var head = vec4<u32>();
+  var begin = vec4<i32>();
+  var end = vec4<i32>();
+  for (var i = 0u; i < ${bound("4u")}; i++) {
+    let row = row0 + ty + i * TY;
+    query[i] = i32(p.firstQuery + row / pack);
+    head[i] = head0 + row % pack;
+    if (query[i] < s.queries && u32(query[i]) < p.endQuery) {
+      let seen = visible_keys(s, query[i]);
+      begin[i] = seen.x;
+      end[i] = seen.y;
+    }
+  }
+
+  // Keys of the tile: those that its first and last query bound, of this split.
+  let firstQuery = i32(p.firstQuery + row0 / pack);
+  let lastQuery = min(i32(p.firstQuery + (row0 + BQ - 1u) / pack), min(s.queries, i32(p.endQuery)) - 1);
+  var keyBegin = 0;
+  var keyEnd = 0;
+  if (lastQuery >= firstQuery) {
+    keyBegin = visible_keys(s, firstQuery).x;
+    keyEnd = visible_keys(s, lastQuery).y;
+  }
+  let splitBegin = i32(p.firstKey + split * p.splitKeys);
+  let splitEnd = min(splitBegin + i32(p.splitKeys), i32(p.endKey));
+  keyBegin = max(keyBegin, splitBegin);
+  keyEnd = min(keyEnd, splitEnd);
+
+  var scale = p.scale;
+  if (p.atKScale != none) { scale *= bitcast<f32>(aux[p.atKScale + kvHead]); }
+  let chunks = (p.dim + 4u * DEPTH - 1u) / (4u * DEPTH);
+
+  var top = vec4<f32>(lowest);
+  var sum = vec4<f32>();
+${times(4 * columns, (n) => `  var acc${Math.floor(n / columns)}_${n % columns} = vec4<f32>();`)}
+
+  for (var key0 = keyBegin; key0 < keyEnd; key0 += i32(BK)) {
+    // A key's flag: may any row of the tile see it, and is it in this dispatch's memory?
+    for (var j = thread; j < ${bound("BK")}; j += TX * TY) {
+      let key = key0 + i32(j);
+      var ok = 0u;
+      if (key < keyEnd) { ok = select(0u, 1u, key_here(b, u32(key))); }
+      key_ok[j] = ok;
+    }
+
+    // Scores.
+${times(4, (i) => `    var score${i} = vec4<f32>();`)}
+    for (var c = 0u; c < chunks; c++) {
+      workgroupBarrier();
+      let d0 = c * 4u * DEPTH;
+      for (var at = thread; at < ${bound("BQ * DEPTH")}; at += TX * TY) {
+        let r = at / DEPTH;
+        let d = d0 + 4u * (at % DEPTH);
+        let row = row0 + r;
+        let i = p.firstQuery + row / pack;
+        var x = vec4<f32>();
+        if (i32(i) < s.queries && i < p.endQuery && d < p.dim) {
+          let e = b * p.qBatch + (s.queryRow + i) * p.qRow + (head0 + row % pack) * p.qHead + d;
+          x = q_load4(p.qBase, e - p.qFirst, p.dim - d);
+        }
+        tile[r * PITCH + at % DEPTH] = x;
+      }
+      for (var at = thread; at < ${bound("BK * DEPTH")}; at += TX * TY) {
+        let r = at / DEPTH;
+        let d = d0 + 4u * (at % DEPTH);
+        var x = vec4<f32>();
+        if (key_ok[r] == 1u && d < p.dim) {
+          let e = key_element(s, b, u32(key0) + r, p.kBatch, p.kRow) + kvHead * p.kHead + d;
+          x = k_load4(p.kBase, e - p.kFirst, p.dim - d);
+        }
+        tile[(BQ + r) * PITCH + at % DEPTH] = x;
+      }
+      workgroupBarrier();
+      for (var d = 0u; d < ${bound("DEPTH")}; d++) {
+        let k0 = tile[(BQ + tx) * PITCH + d];
+        let k1 = tile[(BQ + tx + TX) * PITCH + d];
+        let k2 = tile[(BQ + tx + 2u * TX) * PITCH + d];
+        let k3 = tile[(BQ + tx + 3u * TX) * PITCH + d];
+${times(
+  4,
+  (i) => `        let q${i} = tile[(ty + ${i}u * TY) * PITCH + d];
+        score${i} += vec4<f32>(dot(q${i}, k0), dot(q${i}, k1), dot(q${i}, k2), dot(q${i}, k3));`,
+)}
+      }
+    }
+
+${plain ? plainScores : richScores}
+    // The new maximum rescales what is there.
+    let above = max(top, row_max(best, ty, tx, reach));
+    let shrink = exp2(top - above);
+    top = above;
+    sum *= shrink;
+${times(4 * columns, (n) => `    acc${Math.floor(n / columns)}_${n % columns} *= shrink[${Math.floor(n / columns)}];`)}
+    // P, transposed: a thread's four rows are a vec4 of each of its keys.
+${times(
+  4,
+  (j) => `    let weight${j} = select(vec4<f32>(), exp2(row${j} - above), seen${j});
+    sum += weight${j};
+    pt[(tx + ${j}u * TX) * TY + ty] = weight${j};`,
+)}
+
+    // P V, a few keys at a time.
+    for (var v0 = 0u; v0 < ${bound("BK")}; v0 += VK) {
+      workgroupBarrier();
+      for (var at = thread; at < ${bound("VK * TX * NC")}; at += TX * TY) {
+        let r = v0 + at / (TX * NC);
+        let d = 4u * (at % (TX * NC));
+        var x = vec4<f32>();
+        if (key_ok[r] == 1u && d < p.valueDim) {
+          let e = key_element(s, b, u32(key0) + r, p.vBatch, p.vRow) + kvHead * p.vHead + d;
+          x = v_load4(p.vBase, e - p.vFirst, p.valueDim - d);
+        }
+        tile[at] = x;
+      }
+      workgroupBarrier();
+      for (var r = 0u; r < ${bound("VK")}; r++) {
+        let weight = pt[(v0 + r) * TY + ty];
+${times(
+  columns,
+  (c) => `        let x${c} = tile[r * TX * NC + ${c}u * TX + tx];
+${times(4, (i) => `        acc${i}_${c} += weight[${i}] * x${c};`)}`,
+)}
+      }
+    }
+    workgroupBarrier();
+  }
+
+  // Sums of a row's threads.
+  reduced[thread] = sum;
+  workgroupBarrier();
+  sum = vec4<f32>();
+  for (var i = 0u; i < ${bound("TX")}; i++) { sum += reduced[ty * TX + i]; }
+
+  var vScale = 1.0;
+  if (p.atVScale != none) { vScale = bitcast<f32>(aux[p.atVScale + kvHead]); }
+  var acc = array<vec4<f32>, ${4 * columns}>(${Array.from({ length: 4 * columns }, (_, n) => `acc${Math.floor(n / columns)}_${n % columns}`).join(", ")});
+  for (var i = 0u; i < ${bound("4u")}; i++) {
+    let row = u32(query[i]);
+    // Rows past a sequence's queries are padding, and cleared; of packed ones they are another sequence's.
+    let rows = select(p.queryRows, u32(s.queries), p.atCuSeqLensQ != none);
+    if (row >= min(rows, p.endQuery)) { continue; }
+    ${partial ? writePart : writeResult}
+  }
+}
+`;
+}
+
+/** Scores in base 2, key by key for four rows at once; which of them are visible, and the best of each row. */
+const plainScores = /* wgsl */ `
+    var best = vec4<f32>(lowest);
+${times(
+  4,
+  (j) => `    let position${j} = vec4<i32>(key0 + i32(tx + ${j}u * TX));
+    let row${j} = vec4<f32>(score0[${j}], score1[${j}], score2[${j}], score3[${j}]) * (scale * log2e);
+    let seen${j} = (position${j} >= begin) & (position${j} < end) & vec4<bool>(key_ok[tx + ${j}u * TX] == 1u);
+    best = select(best, max(best, row${j}), seen${j});`,
+)}
+`;
+
+/**
+ * The same with soft cap, bias, ALiBi and mask: one loop over a thread's 16 pairs, by way of its own part of pt, so that
+ * what one pair takes is there once.
+ */
+const richScores = /* wgsl */ `
+    // Until P is written, the last to read it did so before the barriers of Q and K.
+${times(4, (j) => `    pt[(tx + ${j}u * TX) * TY + ty] = vec4<f32>(score0[${j}], score1[${j}], score2[${j}], score3[${j}]);`)}
+    var seen = 0u;
+    for (var pair = 0u; pair < 16u * p.one; pair++) {
+      let i = pair & 3u;
+      let at = (tx + (pair >> 2u) * TX) * TY + ty;
+      let key = key0 + i32(tx + (pair >> 2u) * TX);
+      if (key < begin[i] || key >= end[i] || key_ok[tx + (pair >> 2u) * TX] == 0u) { continue; }
+      var x = pt[at][i] * scale;
+      if (p.softcap > 0.0) { x = p.softcap * tanh_exact(x / p.softcap); }
+      if (p.biasType != 0u) {
+        let bits = bias_bits(b * p.biasBatch + head[i] * p.biasHead + u32(query[i]) * p.biasRow + u32(key) - p.biasFirst);
+        if (bits == 0xff800000u) { continue; }
+        if ((bits & 0x7fffffffu) < 0x7f800000u) { x += clamp(bitcast<f32>(bits), -8.507059e37, 8.507059e37); }
+        else { x = bitcast<f32>(bits); }
+      }
+      if (p.atAlibi != none) { x -= bitcast<f32>(aux[p.atAlibi + head[i]]) * f32(abs(query[i] + s.offset - key)); }
+      if (p.hasMask == 1u) {
+        let e = p.maskBase - p.maskFirst + b * p.maskBatch + head[i] * p.maskHead + u32(query[i]) * p.maskRow + u32(key);
+        if ((mask_word(e) & 255u) == 0u) { continue; }
+      }
+      seen |= 1u << pair;
+      pt[at][i] = x * log2e;
+    }
+    var best = vec4<f32>(lowest);
+${times(
+  4,
+  (j) => `    let row${j} = pt[(tx + ${j}u * TX) * TY + ty];
+    let seen${j} = (vec4<u32>(seen >> ${4 * j}u) & vec4<u32>(1u, 2u, 4u, 8u)) != vec4<u32>();
+    best = select(best, max(best, row${j}), seen${j});`,
+)}
+`;
+
+const writeResult = /* wgsl */ `
+    var total = sum[i];
+    var factor = 0.0;
+    var bits = 0xff800000u;
+    if (total > 0.0 || total != total) {
+      var m = top[i];
+      if (p.atSinks != none && aux[p.atSinks + head[i]] != 0xff800000u) {
+        let sink = bitcast<f32>(aux[p.atSinks + head[i]]) * log2e;
+        let with_sink = max(m, sink);
+        factor = exp2(m - with_sink);
+        total = total * factor + exp2(sink - with_sink);
+        m = with_sink;
+      } else { factor = 1.0; }
+      factor = vScale * factor / total;
+      bits = bitcast<u32>((m + log2(total)) * 0.69314718);
+    } else if (p.atSinks != none && i32(row) < s.queries) { bits = aux[p.atSinks + head[i]]; }
+    let e = b * p.outBatch + (s.queryRow + row) * p.outRow + head[i] * p.outHead - p.outFirst;
+    for (var c = 0u; c < NC; c++) {
+      let d = 4u * (tx + TX * c);
+      if (d < p.valueDim) { store4(p.outBase, e + d, p.valueDim - d, acc[i * NC + c] * factor); }
+    }
+    if (p.hasLse == 1u && tx == 0u) {
+      let at = b * p.lseBatch + (s.queryRow + row) * p.lseRow + head[i] * p.lseHead - p.lseFirst;
+      lse[(p.lseBase + 4u * at) >> 2u] = bits;
+    }
+`;
+
+/** Row (b, head, query) of the dispatch's rows, part by part: `parts` results of Dv, and as many logarithms. */
+const writePart = /* wgsl */ `
+    let some = sum[i] > 0.0 || sum[i] != sum[i];
+    let index = ((b - p.firstBatch) * p.headCount + head[i] - p.firstHead) * (p.endQuery - p.firstQuery) + row - p.firstQuery;
+    let part = index * p.parts + p.firstPart + split;
+    let factor = select(0.0, vScale / sum[i], some);
+    for (var c = 0u; c < NC; c++) {
+      let d = 4u * (tx + TX * c);
+      if (d < p.valueDim) { store4(0u, part * p.valueDim + d, p.valueDim - d, acc[i * NC + c] * factor); }
+    }
+    if (tx == 0u) { lse[part] = select(0xff800000u, bitcast<u32>(top[i] + log2(sum[i])), some); }
+`;

@@ -1,0 +1,73 @@
+/**
+ * Joins the parts of each row (splits of its keys, and chunks where K or V is larger than a binding) into a result. One
+ * workgroup a row: the weights of its parts are computed by all, then each thread sums columns.
+ */
+import type { FloatDType } from "@tessera/core/web";
+import { storer, toHalves } from "./elements.js";
+import { declareParams } from "./fields.js";
+import { attentionFields, sequences } from "./problem.js";
+
+const threads = 64;
+
+export const joinShader = (out: FloatDType): string => /* wgsl */ `
+${declareParams(attentionFields)}
+@group(0) @binding(1) var<storage, read> parts: array<f32>;
+@group(0) @binding(2) var<storage, read> logs: array<u32>;
+@group(0) @binding(4) var<storage, read> aux: array<u32>;
+@group(0) @binding(7) var<storage, read_write> out: array<atomic<u32>>;
+@group(0) @binding(8) var<storage, read_write> lse: array<u32>;
+
+const empty = 0xff800000u;
+const log2e = 1.4426950408889634;
+${sequences}
+${out === "f32" ? "" : toHalves}
+${storer(out)}
+
+@compute @workgroup_size(${threads})
+fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  let task = task_of(workgroup);
+  if (task >= p.tasks) { return; }
+  let queries = p.endQuery - p.firstQuery;
+  let row = p.firstQuery + task % queries;
+  let head = p.firstHead + (task / queries) % p.headCount;
+  let b = p.firstBatch + task / queries / p.headCount;
+  let s = sequence_of(b);
+  let packed = p.atCuSeqLensQ != none;
+  if (row >= select(p.queryRows, u32(s.queries), packed)) { return; }
+
+  let first = task * p.parts;
+  var top = -3.0e38;
+  var some = false;
+  for (var i = 0u; i < p.parts; i++) {
+    if (logs[first + i] != empty) {
+      some = true;
+      top = max(top, bitcast<f32>(logs[first + i]));
+    }
+  }
+  var sum = 0.0;
+  let has_sink = p.atSinks != none && i32(row) < s.queries && aux[p.atSinks + head] != empty;
+  if (has_sink) {
+    let sink = bitcast<f32>(aux[p.atSinks + head]) * log2e;
+    top = max(top, sink);
+    sum = exp2(sink - top);
+  }
+  for (var i = 0u; i < p.parts; i++) {
+    if (logs[first + i] != empty) { sum += exp2(bitcast<f32>(logs[first + i]) - top); }
+  }
+  let e = b * p.outBatch + (s.queryRow + row) * p.outRow + head * p.outHead - p.outFirst;
+  for (var d = thread; d < p.valueDim; d += ${threads}u) {
+    var x = 0.0;
+    for (var i = 0u; i < p.parts; i++) {
+      let bits = logs[first + i];
+      if (bits != empty) { x += exp2(bitcast<f32>(bits) - top) * parts[(first + i) * p.valueDim + d]; }
+    }
+    store(p.outBase, e + d, select(0.0, x / sum, some));
+  }
+  if (p.hasLse == 1u && thread == 0u) {
+    var bits = empty;
+    if (some || has_sink) { bits = bitcast<u32>((top + log2(sum)) * 0.69314718); }
+    let at = b * p.lseBatch + (s.queryRow + row) * p.lseRow + head * p.lseHead - p.lseFirst;
+    lse[(p.lseBase + 4u * at) >> 2u] = bits;
+  }
+}
+`;

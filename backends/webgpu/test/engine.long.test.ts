@@ -1,0 +1,142 @@
+/** What the table doesn't reach: the engine on an adapter, shared buffers, aborts, faults, a lost device. */
+import { type Engine, openEngine, oracle, TesseraError } from "@tessera/core";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { adapter, backendOfAdapter } from "./adapter.js";
+
+const onAdapter = adapter !== "" && adapter !== "chromium";
+
+const numbers = (count: number, seed: number) => {
+  let state = seed;
+  return Float32Array.from({ length: count }, () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state / 2 ** 31 - 1;
+  });
+};
+
+const largest = (a: ArrayLike<number>, b: ArrayLike<number>) =>
+  Array.from(a).reduce((most, x, i) => Math.max(most, Math.abs(x - b[i]!)), 0);
+
+describe.runIf(onAdapter)("an engine on WebGPU", () => {
+  let engine: Engine;
+  beforeAll(async () => {
+    engine = await openEngine({ backend: await backendOfAdapter() });
+  });
+  afterAll(() => engine.dispose());
+
+  it("says what it is", () => {
+    expect(engine.backend).toBe("webgpu");
+    expect(engine.device.caps).toMatchObject({ async: true, hostMemory: false, graphs: false, emulated: true });
+    expect(engine.kernels().filter(({ usable }) => usable)).toHaveLength(4);
+  });
+
+  it.each(["f32", "f16", "q8_0", "q4_0"] as const)(
+    "decodes over a %s cache as over its own contents, paged or not",
+    async (dtype) => {
+      const [heads, kvHeads, dim] = [4, 2, 32];
+      for (const pageSize of [undefined, 16]) {
+        const cache = engine.kvCache({
+          batch: 2,
+          kvHeads,
+          headDim: dim,
+          capacity: 64,
+          dtype,
+          ...(pageSize && { pageSize }),
+        });
+        const k = { data: numbers(2 * 33 * kvHeads * dim, 1), shape: [2, 33, kvHeads, dim] };
+        const v = { data: numbers(2 * 33 * kvHeads * dim, 2), shape: [2, 33, kvHeads, dim] };
+        await cache.append({ k, v });
+        const q = { data: numbers(2 * heads * dim, 3), shape: [2, 1, heads, dim] };
+        const { out } = await engine.decode({ q, cache, causal: true });
+        const truth = oracle({ q, k, v, causal: true });
+        const error = largest(out.data as Float32Array, truth.out);
+        expect(error).toBeLessThan({ f32: 2e-6, f16: 5e-4, q8_0: 5e-3, q4_0: 0.1 }[dtype]);
+        // It did quantise.
+        if (dtype.startsWith("q")) expect(error).toBeGreaterThan(1e-5);
+        expect([...cache.lengths]).toEqual([33, 33]);
+        cache.dispose();
+      }
+    },
+  );
+
+  it("writes a result into the buffer of its inputs, and nothing beside it", async () => {
+    const shape = [1, 8, 2, 16];
+    const count = 8 * 2 * 16;
+    const data = numbers(4 * count, 4);
+    const all = engine.tensor(data, { shape: [4, 8, 2, 16] });
+    const [q, k, v, out] = [0, 1, 2, 3].map((i) => all.slice(0, i, i + 1));
+    await engine.attention({ q: q!, k: k!, v: v!, out: out!, causal: true });
+    const after = (await all.read()) as Float32Array;
+    expect(after.subarray(0, 3 * count)).toEqual(data.subarray(0, 3 * count));
+    const host = (i: number) => ({ data: data.slice(i * count, (i + 1) * count), shape });
+    const truth = oracle({ q: host(0), k: host(1), v: host(2), causal: true });
+    expect(largest(after.subarray(3 * count), truth.out)).toBeLessThan(2e-6);
+  });
+
+  it("bytes at any offset come and go", async () => {
+    const ones = engine.tensor(
+      Uint16Array.from({ length: 6 }, (_, i) => 0x3c00 + i),
+      { shape: [3, 2, 1], dtype: "f16" },
+    );
+    const twos = engine.tensor(
+      Uint16Array.from({ length: 3 }, (_, i) => 0x4000 + i),
+      { shape: [3, 1, 1], dtype: "f16" },
+    );
+    ones
+      .slice(0, 1, 2)
+      .slice(1, 1, 2)
+      .copyFrom(twos.slice(0, 2, 3));
+    expect([...((await ones.read()) as Uint16Array)]).toEqual([0x3c00, 0x3c01, 0x3c02, 0x4002, 0x3c04, 0x3c05]);
+    expect([...((await ones.slice(0, 1, 2).slice(1, 1, 2).read()) as Uint16Array)]).toEqual([0x4002]);
+  });
+
+  it("an aborted call rejects with the signal's reason", async () => {
+    const one = { data: new Float32Array(8), shape: [1, 1, 1, 8] };
+    await expect(engine.attention({ q: one, k: one, v: one, signal: AbortSignal.abort("enough") })).rejects.toBe(
+      "enough",
+    );
+  });
+
+  it("refuses what it can't do, with the reason, as supports says", async () => {
+    const wide = { data: new Float32Array(264), shape: [1, 1, 1, 264] };
+    const options = { q: wide, k: wide, v: wide };
+    expect(engine.supports(options)).toEqual({
+      supported: false,
+      code: "unsupported",
+      reason: "a head dim is 264; allowed for webgpu: 1 to 256",
+    });
+    await expect(engine.attention(options)).rejects.toMatchObject({ code: "unsupported" });
+    expect(() => engine.empty({ shape: [2 ** 40], dtype: "f32" })).toThrow(TesseraError);
+  });
+
+  it("disposed memory is given back, and a disposed engine refuses", async () => {
+    const own = await openEngine({ backend: await backendOfAdapter() });
+    const before = own.bytesInUse;
+    const tensor = own.empty({ shape: [1024], dtype: "f32" });
+    expect(own.bytesInUse).toBe(before + 4096);
+    tensor.dispose();
+    expect(own.bytesInUse).toBe(before);
+    own.dispose();
+    await expect(own.synchronize()).rejects.toMatchObject({ code: "device-unavailable" });
+  });
+});
+
+describe.runIf(onAdapter)("a lost device", () => {
+  it("is a typed error at every call, and another engine works", async () => {
+    const devices: GPUDevice[] = [];
+    const backend = await backendOfAdapter(undefined, (device) => devices.push(device));
+    const engine = await openEngine({ backend });
+    const tensor = engine.tensor(Float32Array.of(1, 2), { shape: [2] });
+    devices[0]!.destroy(); // as a driver's reset would end it, behind the engine's back
+    await devices[0]!.lost;
+    const lost = { code: "device-error", message: expect.stringMatching(/lost.*open another engine/) };
+    await expect(tensor.read()).rejects.toMatchObject(lost);
+    await expect(engine.synchronize()).rejects.toMatchObject(lost);
+    const one = { data: Float32Array.of(1, 2), shape: [1, 1, 1, 2] };
+    await expect(engine.attention({ q: one, k: one, v: one })).rejects.toMatchObject(lost);
+    engine.dispose();
+    const next = await openEngine({ backend });
+    const { out } = await next.attention({ q: one, k: one, v: one });
+    expect([...(out.data as Float32Array)]).toEqual([1, 2]);
+    next.dispose();
+  });
+});

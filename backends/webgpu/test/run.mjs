@@ -1,0 +1,45 @@
+// node backends/webgpu/test/run.mjs [--full] [adapter...]: the tests that need an adapter, on each of those that are there, and
+// in Chromium. Dawn is installed into test/dawn first.
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { line } from "../../../scripts/lib/counts.mjs";
+import { adapters } from "./adapters.mjs";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const root = join(here, "../../..");
+const dawn = join(here, "dawn");
+const args = process.argv.slice(2);
+const full = args.includes("--full");
+const wanted = args.filter((one) => !one.startsWith("--"));
+
+function skip(reason) {
+  console.log(line({ passed: 0, failed: 0, skipped: 1, reasons: { [reason]: 1 } }));
+}
+
+if (!existsSync(join(dawn, "node_modules/webgpu"))) {
+  const { status } = spawnSync("npm", ["ci", "--no-audit", "--no-fund", "--silent"], { cwd: dawn, stdio: "inherit" });
+  if (status !== 0) console.log(`npm ci in ${dawn} failed: no Dawn`);
+}
+
+let failed = false;
+for (const { name, env, missing } of [...adapters(), { name: "chromium", env: {} }]) {
+  if (wanted.length > 0 && !wanted.includes(name)) continue;
+  const absent =
+    name !== "chromium" && !existsSync(join(dawn, "node_modules/webgpu"))
+      ? "the package webgpu can't be installed"
+      : missing;
+  if (absent) {
+    skip(`${name}: ${absent}`);
+    continue;
+  }
+  console.log(`\n== ${name}`);
+  const { status } = spawnSync(process.execPath, [join(root, "scripts/vitest.mjs"), "backends/webgpu", "--long"], {
+    cwd: root,
+    stdio: "inherit",
+    env: { ...process.env, ...env, TESSERA_WEBGPU_ADAPTER: name, TESSERA_WEBGPU_FULL: full ? "1" : "" },
+  });
+  failed ||= status !== 0;
+}
+process.exitCode = failed ? 1 : 0;

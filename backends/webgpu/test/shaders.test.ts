@@ -1,0 +1,70 @@
+/** What WGSL and Dawn want of every shader, told from its text. */
+import type { CacheDType, FloatDType } from "@tessera/core/web";
+import { describe, expect, it } from "vitest";
+import { advanceShader, appendFields, appendShader } from "../src/wgsl/append.js";
+import { type AttentionShader, attentionShader, workgroupBytes } from "../src/wgsl/attention.js";
+import { packParams } from "../src/wgsl/fields.js";
+import { joinShader } from "../src/wgsl/join.js";
+import { mergeEndShader, mergePartShader } from "../src/wgsl/merge.js";
+import { moveShader } from "../src/wgsl/move.js";
+
+const floats: FloatDType[] = ["f32", "f16", "bf16"];
+const caches: CacheDType[] = [...floats, "f8_e4m3", "q8_0", "q4_0"];
+const tile = { ty: 8, tx: 8, depth: 8 };
+const common: AttentionShader = {
+  q: "f32",
+  k: "f32",
+  v: "f32",
+  out: "f32",
+  tile,
+  columns: 2,
+  packed: false,
+  partial: false,
+  subgroups: false,
+  plain: true,
+  rolled: false,
+};
+
+const shaders = new Map<string, string>([
+  ...caches.map((k) => [`attention ${k}`, attentionShader({ ...common, k, v: k, q: "f16", out: "f16" })] as const),
+  ["attention rich", attentionShader({ ...common, plain: false })],
+  ["attention partial", attentionShader({ ...common, partial: true, packed: true, rolled: true })],
+  ["attention subgroups", attentionShader({ ...common, subgroups: true })],
+  ...floats.flatMap((type) => [
+    [`join ${type}`, joinShader(type)] as const,
+    [`merge part ${type}`, mergePartShader(type)] as const,
+    [`merge end ${type}`, mergeEndShader(type)] as const,
+    ...caches.map((cache) => [`append ${type} ${cache}`, appendShader(type, cache)] as const),
+  ]),
+  ["advance", advanceShader],
+  ["move", moveShader],
+]);
+
+describe.each([...shaders])("%s", (_, code) => {
+  it("initialises every variable: Dawn doesn't clear those of loops", () => {
+    expect(code.split("\n").filter((line) => /^\s+var \w+(: [^=]+)?;/.test(line))).toEqual([]);
+  });
+
+  it("has no more storage bindings than every device", () => {
+    expect([...code.matchAll(/var<storage/g)].length).toBeLessThanOrEqual(8);
+  });
+
+  it("makes and tells NaN and infinity by their bits", () => {
+    expect(code).not.toMatch(/0x1p\+?128|1\.0 \/ 0\.0|isNan|isInf/);
+  });
+});
+
+it("tiles fit into the workgroup memory of every device", () => {
+  expect(workgroupBytes(tile)).toBeLessThanOrEqual(16384);
+  expect(workgroupBytes({ ty: 4, tx: 16, depth: 4 })).toBeLessThanOrEqual(16384);
+});
+
+it("parameters are packed in the order of the struct, whole numbers modulo 2^32", () => {
+  const values = Object.fromEntries(Object.keys(appendFields).map((name, i) => [name, i])) as never;
+  const words = new Uint32Array(
+    packParams(appendFields, { ...(values as object), batch: -4, rows: 2 ** 32 + 7 } as never),
+  );
+  expect([...words.subarray(0, 4)]).toEqual([2 ** 32 - 4, 7, 2, 3]);
+  const f = new Float32Array(packParams({ x: "f32", y: "u32" }, { x: 0.5, y: 1 }));
+  expect(f[0]).toBe(0.5);
+});

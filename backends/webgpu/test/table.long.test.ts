@@ -1,0 +1,42 @@
+/** The conformance table on the adapter of this process. */
+import { runConformance, summarize } from "@tessera/conformance";
+import { expect, it } from "vitest";
+import { adapter, backendOfAdapter, full } from "./adapter.js";
+
+const onAdapter = adapter !== "" && adapter !== "chromium";
+
+// Pipelines take seconds to compile on the CPU, lavapipe's most of all: in CI a choice of types, everywhere each feature.
+const some =
+  adapter === "swiftshader"
+    ? /^(dim\/(33|64|256)$|heads\/(7-1|14-2)|length\/(0|1|65|129)x|window|align|offset|bias|mask|sinks?|softcap|alibi|number|decode|split|paged|append|cache|merge|packed|padded)/
+    : /^(dim\/33$|heads\/14-2$|length\/(0|65)x65$|length\/65x|window\/|softcap\/)/;
+
+it.runIf(onAdapter)("the conformance table", async () => {
+  const report = await runConformance({
+    backend: await backendOfAdapter(),
+    ...(!full && {
+      quick: true,
+      cases: some,
+      layouts: adapter === "swiftshader" ? ["contiguous", "sliced"] : ["sliced"],
+    }),
+  });
+  console.log(summarize(report));
+  expect(report.failures).toEqual([]);
+  expect(report.passed).toBeGreaterThan(report.unsupported.length);
+  for (const { name, passed } of report.kernels) expect({ name, ran: passed > 0 }).toEqual({ name, ran: true });
+});
+
+it.runIf(onAdapter)("problems cut into chunks, grids of few workgroups and short submissions", async () => {
+  const report = await runConformance({
+    backend: await backendOfAdapter({ bindingBytes: 4096, gridWidth: 3, submissionWork: 50_000 }),
+    quick: true,
+    kernels: ["prefill-portable", "decode-portable"],
+    layouts: ["contiguous"],
+    cases: full
+      ? /^(length|heads|window|bias|mask|sinks?|paged|append|merge)/
+      : /^(length\/(1|9|65|129)x|heads\/8-2|window\/|paged\/)/,
+  });
+  console.log(summarize(report));
+  expect(report.failures).toEqual([]);
+  expect(report.passed).toBeGreaterThan(20);
+});

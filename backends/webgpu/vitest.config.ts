@@ -1,0 +1,3 @@
+import { tests } from "../../vitest.shared.js";
+
+export default tests();
