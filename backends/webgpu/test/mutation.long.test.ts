@@ -13,16 +13,59 @@ interface Mutation {
 }
 
 const mutations: readonly Mutation[] = [
-  { name: "causality a key too far", from: "position + p.right + 1", to: "position + p.right + 2", cases: /^length\/65x65$/ },
-  { name: "window a key short", from: "position - p.left, 0", to: "position - p.left + 1, 0", cases: /^window\//, more: true },
+  {
+    name: "causality a key too far",
+    from: "position + p.right + 1",
+    to: "position + p.right + 2",
+    cases: /^length\/65x65$/,
+  },
+  {
+    name: "window a key short",
+    from: "position - p.left, 0",
+    to: "position - p.left + 1, 0",
+    cases: /^window\//,
+    more: true,
+  },
   { name: "the sum isn't rescaled", from: "sum *= shrink;", to: "", cases: /^length\/129x129$/ },
   { name: "the result isn't rescaled", from: "acc0_0 *= shrink[0];", to: "", cases: /^length\/129x129$/ },
-  { name: "row maxima of one thread only", from: "let above = max(top, row_max(best, ty, tx, reach));", to: "let above = max(top, best);", cases: /^length\/65x65$/ },
-  { name: "every query head reads KV head 0", from: "let kvHead = head0 / p.group;", to: "let kvHead = 0u;", cases: /^heads\/14-2$/ },
-  { name: "a tail of D isn't cleared", from: "let x = k_raw(base, e);\n  return select(vec4<f32>(), x, vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(left));", to: "return k_raw(base, e);", cases: /^dim\/33$/ },
-  { name: "V with K's strides", from: "p.vBatch, p.vRow) + kvHead * p.vHead", to: "p.kBatch, p.kRow) + kvHead * p.kHead", cases: /^dim\/40-64|^dim\/64-128/, more: true },
-  { name: "parts weigh the same", from: "x += exp2(bitcast<f32>(bits) - top) *", to: "x += 1.0 *", cases: /^split/, more: true },
-  { name: "a half overwrites its neighbour", from: "atomicAnd(&out[at >> 2u], ~(0xffffu << shift));", to: "atomicStore(&out[at >> 2u], 0u);", cases: /^heads\/14-2\/one$/ },
+  {
+    name: "row maxima of one thread only",
+    from: "let above = max(top, row_max(best, ty, tx, reach));",
+    to: "let above = max(top, best);",
+    cases: /^length\/65x65$/,
+  },
+  {
+    name: "every query head reads KV head 0",
+    from: "let kvHead = head0 / p.group;",
+    to: "let kvHead = 0u;",
+    cases: /^heads\/14-2$/,
+  },
+  {
+    name: "a tail of D isn't cleared",
+    from: "let x = k_raw(base, e);\n  return select(vec4<f32>(), x, vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(left));",
+    to: "return k_raw(base, e);",
+    cases: /^dim\/33$/,
+  },
+  {
+    name: "V with K's strides",
+    from: "p.vBatch, p.vRow) + kvHead * p.vHead",
+    to: "p.kBatch, p.kRow) + kvHead * p.kHead",
+    cases: /^dim\/40-64|^dim\/64-128/,
+    more: true,
+  },
+  {
+    name: "parts weigh the same",
+    from: "x += exp2(bitcast<f32>(bits) - top) *",
+    to: "x += 1.0 *",
+    cases: /^split/,
+    more: true,
+  },
+  {
+    name: "a half overwrites its neighbour",
+    from: "atomicAnd(&out[at >> 2u], ~(0xffffu << shift));",
+    to: "atomicStore(&out[at >> 2u], 0u);",
+    cases: /^heads\/14-2\/one$/,
+  },
 ];
 
 describe.runIf(adapter === "swiftshader")("defects are seen", () => {
