@@ -135,6 +135,6 @@ export const lanes = [
     minutes: 20,
   })),
   // On adapters that the CPU plays, in Node and in Chromium; what isn't there is skipped.
-  { name: "webgpu-adapters", command: ["node", "backends/webgpu/test/run.mjs"], long: true, ci: true, minutes: 20 },
+  { name: "webgpu-adapters", command: ["node", "backends/webgpu/test/run.mjs"], long: true, minutes: 60 },
   { name: "mutation-all", command: ["node", "tests/mutation/run.mjs", "--all"], long: true, ci: true, minutes: 30 },
 ];

@@ -186,10 +186,19 @@ fn sine_cosine(x: f32) -> vec2<f32> {
   }
 }
 
-/** To the last bit, which WGSL doesn't promise. */
+/**
+ * To the last bit, which WGSL doesn't promise. The remainder is exact without a fused multiply-add, which some devices
+ * don't have: factors are cut into halves whose products fit.
+ */
+fn upper(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u); }
 fn divide(a: f32, b: f32) -> f32 {
   let quotient = a / b;
-  return quotient + fma(-quotient, b, a) / b;
+  let q1 = upper(quotient);
+  let q2 = quotient - q1;
+  let b1 = upper(b);
+  let b2 = b - b1;
+  let rest = (((a - q1 * b1) - q1 * b2) - q2 * b1) - q2 * b2;
+  return quotient + rest / b;
 }
 
 /** Element d of a row, rotated. */
