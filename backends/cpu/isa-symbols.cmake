@@ -1,7 +1,7 @@
 # Fails when an object compiled for a newer instruction set offers the linker a weak symbol (an inline function, a
 # template) outside that set's namespace: the linker may keep that copy, and an older processor then meets it.
 set(bad "")
-foreach(isa IN ITEMS avx2 avx512 avx512bf16 amx neonbf16)
+foreach(isa IN ITEMS avx2 avx512 avx512bf16 amx avx2int8 avxvnni avx512vnni neonbf16 neondotprod)
   foreach(object IN LISTS OBJECTS)
     if(NOT object MATCHES "_${isa}\\.cpp\\.o(bj)?$")
       continue()

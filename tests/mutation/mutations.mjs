@@ -11,7 +11,8 @@ const merge = "backends/cpu/src/merge.cpp";
 const catalogue = "backends/cpu/src/catalogue.cpp";
 const prefill = "backends/cpu/src/isa/prefill.inc.h";
 const decode = "backends/cpu/src/isa/decode.inc.h";
-const decodeTile = "backends/cpu/src/isa/decode_tile.inc.h";
+const decodeScores = "backends/cpu/src/isa/decode_scores.inc.h";
+const bytes = "backends/cpu/src/isa/bytes.inc.h";
 const panel = "backends/cpu/src/isa/panel.inc.h";
 const productF32 = "backends/cpu/src/isa/product_f32.inc.h";
 const pairs = "backends/cpu/src/isa/pairs.inc.h";
@@ -257,10 +258,36 @@ export const mutations = [
   {
     name: "decode-odd-dims",
     breaks: "the last elements of a head dim that isn't a multiple of the vector don't count in scores",
-    file: decodeTile,
+    file: decodeScores,
     find: "convert_row(T, row[k] + row_bytes(T, whole), dim - whole, 1.0f, rest[k]);",
     replace: "",
     cases: "^dim/",
+  },
+  {
+    name: "rounded-q-scale",
+    breaks: "bytes of Q count for steps of a 128th",
+    file: bytes,
+    find: "largest / 127.0f",
+    replace: "largest / 128.0f",
+    cases: "^types/",
+    set: "avx2int8",
+  },
+  {
+    name: "rounded-q-high-nibbles",
+    breaks: "products of bytes take a block's low nibbles twice",
+    file: bytes,
+    find: "high = (both >> 4) & splat_int(0x0f0f0f0f);",
+    replace: "high = both & splat_int(0x0f0f0f0f);",
+    cases: "^types/",
+    set: "avx2int8",
+  },
+  {
+    name: "tile-of-another-head",
+    breaks: "a packed tile is taken for that of another KV head",
+    file: prefill,
+    find: "tile.head != head || ",
+    replace: "tile.head < 0 || ",
+    cases: "^heads/",
   },
   {
     name: "decode-no-rescale",
@@ -343,7 +370,7 @@ export const mutations = [
     file: tile,
     find: ">> (element / 16 * 4)) & splat_int(15)",
     replace: "& splat_int(15))",
-    cases: "q4_0",
+    cases: "^types/",
   },
   {
     name: "f8-scale",

@@ -37,9 +37,10 @@ const isaFlags = {
   avx2: ["-mavx2", "-mfma", "-mf16c"],
   neon: [],
   avx512bf16: [...avx512, "-mavx512bf16"],
+  avx2int8: ["-mavx2", "-mfma", "-mf16c"],
 };
 // Sets that only some processors have are built where a chosen mutation needs them.
-const flagOfSet = { avx512bf16: "avx512_bf16" };
+const flagOfSet = { avx512bf16: "avx512_bf16", avx2int8: "avx2" };
 const cpuFlags = existsSync("/proc/cpuinfo") ? readFileSync("/proc/cpuinfo", "utf8").split(/\s+/) : [];
 const lacking = ({ set }) => set !== undefined && !cpuFlags.includes(flagOfSet[set]);
 const isas = [

@@ -66,7 +66,8 @@ Selection select_variant(const std::vector<Variant>& rows, const Problem& proble
     if (&row == selection.row) continue;
     std::string reason = objection(row, problem);
     if (reason.empty()) {
-      reason = forced             ? text("could do it, but \"", forced->name, "\" was asked for")
+      reason = forced         ? text("could do it, but \"", forced->name, "\" was asked for")
+               : row.rounds_q ? std::string("could do it, but rounds q to 8 bits, so it has to be asked for by name")
                : row.by_name_only ? std::string("could do it, but runs only where it is asked for by name")
                                   : text("could do it, but ", selection.row->name, " is preferred for this shape");
     }

@@ -233,7 +233,7 @@ void selection() {
   call.desc.num_splits = 0;
   tsr_kernel_info info{};
   tsr::describe(named[1], &info);
-  CHECK(info.by_name_only == 1 && (tsr::describe(named[0], &info), info.by_name_only == 0));
+  CHECK(info.flags == TSR_KERNEL_BY_NAME && (tsr::describe(named[0], &info), info.flags == 0));
 
   call.desc.softcap = 3;
   std::vector<tsr::Variant> plain{b};

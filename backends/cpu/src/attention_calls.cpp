@@ -24,7 +24,8 @@ Choice choose(tsr_context& context, const Problem& problem, bool explain) {
   Choice choice;
   choice.selection = select_variant(context.rows, problem, preference, explain);
   const Variant* const row = choice.selection.row;
-  if (row != nullptr) choice.kernel = kernel_of(*row, problem, context.pool.size());
+  const Machine machine{context.pool.size(), context.device.l2_bytes};
+  if (row != nullptr) choice.kernel = kernel_of(*row, problem, machine);
   return choice;
 }
 

@@ -20,6 +20,11 @@ constexpr const char* kPrefillSummary =
     "pieces. Chosen for bf16 where these are faster than fp32's multiply-adds (AMD), else only if asked for by name";
 [[maybe_unused]] constexpr const char* kPiecesArithmetic =
     "products of bf16 pieces that hold the inputs exactly, summed in fp32";
+[[maybe_unused]] constexpr const char* kBytesSummary =
+    "Few queries against many q8_0 or q4_0 keys: as decode, with Q rounded to 8 bits in blocks of 32 and scores in dot "
+    "products of bytes. Only if asked for by name";
+[[maybe_unused]] constexpr const char* kBytesArithmetic =
+    "q rounded to 8 bits in blocks of 32, products of bytes; all else in fp32 arithmetic";
 
 /// What a set is worth choosing for.
 enum class Suits {
@@ -37,15 +42,23 @@ enum class Pairs {
 
 struct Isa {
   const IsaKernels* kernels;
-  const char* prefill;
-  const char* decode;  ///< nullptr if it has none
+  const char* prefill;  ///< nullptr if it has none
+  const char* decode;   ///< likewise
   const char* arch;
   const char* needs;  ///< in words, for when the processor lacks it
   const char* summary = kPrefillSummary;
   const char* arithmetic = "fp32 arithmetic";
   Suits suits = Suits::kAll;
   Pairs pairs = Pairs::kAny;
+  /// Set of a variant that rounds Q: the one that it is an alternative to, and that TESSERA_CPU_ISA names.
+  const char* rounds_q_of = nullptr;
 };
+
+/// A set that has decode alone, with Q rounded to bytes.
+[[maybe_unused]] constexpr Isa bytes(const IsaKernels* kernels, const char* decode, const char* arch, const char* needs,
+                                     const char* of) {
+  return {kernels, nullptr, decode, arch, needs, kBytesSummary, kBytesArithmetic, Suits::kAll, Pairs::kAny, of};
+}
 
 // Best first. CMakeLists.txt defines TSR_HAVE_* for the sets that it compiles.
 const Isa kIsas[] = {
@@ -78,6 +91,19 @@ const Isa kIsas[] = {
 #if defined(TSR_HAVE_NEONBF16)
     {&kNeonBf16Kernels, "prefill-neon-bf16", nullptr, "aarch64 neon-bf16", "NEON with BF16", kPairsSummary,
      kPiecesArithmetic},
+#endif
+// What rounds Q: the selector leaves these alone.
+#if defined(TSR_HAVE_AVX512VNNI)
+    bytes(&kAvx512VnniKernels, "decode-avx512-vnni", "x86-64 avx512-vnni", "AVX-512 with VNNI", "avx512"),
+#endif
+#if defined(TSR_HAVE_AVXVNNI)
+    bytes(&kAvxVnniKernels, "decode-avx-vnni", "x86-64 avx-vnni", "AVX2 with AVX-VNNI", "avx2"),
+#endif
+#if defined(TSR_HAVE_AVX2INT8)
+    bytes(&kAvx2Int8Kernels, "decode-avx2-int8", "x86-64 avx2", "AVX2, FMA and F16C", "avx2"),
+#endif
+#if defined(TSR_HAVE_NEONDOTPROD)
+    bytes(&kNeonDotprodKernels, "decode-neon-dotprod", "aarch64 neon-dotprod", "NEON with dot products", "neon"),
 #endif
 };
 
@@ -125,13 +151,15 @@ Verdict make_catalogue(const Device& device, std::vector<Variant>* rows) {
     if (isa.pairs != Pairs::kAny && (isa.pairs == Pairs::kFast) != device.fast_pairs) continue;
     const char* const name = isa.kernels->isa;
     const bool able = runs(device, name);
-    const bool chosen = wanted == nullptr || std::strcmp(wanted, name) == 0;
-    found = found || (chosen && able);
-    if (able) known += text(known.empty() ? "" : ", ", name);
+    const bool rounds_q = isa.rounds_q_of != nullptr;
+    const bool chosen = wanted == nullptr || std::strcmp(wanted, rounds_q ? isa.rounds_q_of : name) == 0;
+    found = found || (chosen && able && !rounds_q);
+    if (able && !rounds_q) known += text(known.empty() ? "" : ", ", name);
 
     Variant row;
     row.arch = isa.arch;
-    row.kv_dtypes = kCacheTypes;
+    row.kv_dtypes = rounds_q ? dtype_bit(TSR_Q8_0) | dtype_bit(TSR_Q4_0) : kCacheTypes;
+    row.rounds_q = row.by_name_only = rounds_q;
     const bool granted = able && chosen && ask_for(name);
     row.usable = granted;
     if (!able) {
@@ -143,31 +171,33 @@ Verdict make_catalogue(const Device& device, std::vector<Variant>* rows) {
     }
     row.implementation = &isa;
 
-    row.name = isa.prefill;
-    row.family = TSR_FAMILY_PREFILL;
-    row.summary = isa.summary;
-    row.splits = false;
-    rows->push_back(row);
-    if (isa.decode == nullptr) continue;
-
-    row.name = isa.decode;
-    row.family = TSR_FAMILY_DECODE;
-    row.summary = kDecodeSummary;
-    row.splits = true;
-    rows->push_back(row);
+    if (isa.prefill != nullptr) {
+      row.name = isa.prefill;
+      row.family = TSR_FAMILY_PREFILL;
+      row.summary = isa.summary;
+      row.splits = false;
+      rows->push_back(row);
+    }
+    if (isa.decode != nullptr) {
+      row.name = isa.decode;
+      row.family = TSR_FAMILY_DECODE;
+      row.summary = rounds_q ? isa.summary : kDecodeSummary;
+      row.splits = true;
+      rows->push_back(row);
+    }
   }
   if (found) return {};
   return invalid("TESSERA_CPU_ISA: is \"", std::string(wanted ? wanted : "").substr(0, 100), "\", must be one of ",
                  known);
 }
 
-Kernel kernel_of(const Variant& row, const Problem& problem, int threads) {
+Kernel kernel_of(const Variant& row, const Problem& problem, const Machine& machine) {
   const Isa& isa = *static_cast<const Isa*>(row.implementation);
   const IsaKernels& kernels = *isa.kernels;
   if (row.family == TSR_FAMILY_DECODE) {
-    return {kernels.plan_decode(problem, threads), kernels.decode, isa.arithmetic};
+    return {kernels.plan_decode(problem, machine), kernels.decode, isa.arithmetic};
   }
-  return {kernels.plan_prefill(problem, threads), kernels.prefill, isa.arithmetic};
+  return {kernels.plan_prefill(problem, machine), kernels.prefill, isa.arithmetic};
 }
 
 }  // namespace tsr::cpu

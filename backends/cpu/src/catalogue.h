@@ -22,6 +22,6 @@ struct Kernel {
   tsr_status (*compute)(const Problem&, const Plan&, std::byte*, ThreadPool&);
   const char* arithmetic;  ///< in words
 };
-Kernel kernel_of(const Variant& row, const Problem& problem, int threads);
+Kernel kernel_of(const Variant& row, const Problem& problem, const Machine& machine);
 
 }  // namespace tsr::cpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "system.h"
 #include "tessera/common/text.h"
@@ -72,6 +73,8 @@ void probe_instructions(Device* device) {
   device->avx2 = ymm && has(one.c, 28) && has(one.c, 12) && has(one.c, 29) && has(seven.b, 5);
   device->avx512 = device->avx2 && zmm && has(seven.b, 16) && has(seven.b, 30) && has(seven.b, 31) && has(seven.b, 17);
   device->avx512_bf16 = device->avx512 && has(cpuid(7, 1).a, 5);
+  device->avx512_vnni = device->avx512 && has(seven.c, 11);
+  device->avx_vnni = device->avx2 && has(cpuid(7, 1).a, 4);
   device->fast_pairs = device->avx512_bf16 && made_by_amd();
   const bool tiles = has(seven.d, 22) && has(seven.d, 24) && (saved & 0x60000) == 0x60000;
   device->amx = device->avx512_bf16 && tiles && system_has_tiles();
@@ -95,6 +98,8 @@ void probe_instructions(Device* device) {
 #if defined(__linux__)
   constexpr unsigned long kBf16 = 1ul << 14;  // HWCAP2_BF16
   device->neon_bf16 = (getauxval(AT_HWCAP2) & kBf16) != 0;
+  constexpr unsigned long kDotprod = 1ul << 20;  // HWCAP_ASIMDDP
+  device->neon_dotprod = (getauxval(AT_HWCAP) & kDotprod) != 0;
 #endif
   device->arch = "aarch64 neon";
 }
@@ -107,7 +112,37 @@ std::string trimmed(const std::string& name) {
   return first == std::string::npos ? std::string() : name.substr(first, last - first + 1);
 }
 
+// How many numbers a list such as "0-3,8" has.
+int64_t listed(std::istream& list) {
+  int64_t count = 0;
+  long first = 0;
+  while (list >> first) {
+    long last = first;
+    if (list.peek() == '-') {
+      list.get();
+      list >> last;
+    }
+    count += last >= first ? last - first + 1 : 1;
+    if (list.get() != ',') break;
+  }
+  return count > 0 ? count : 1;
+}
+
 }  // namespace
+
+int64_t l2_share(const std::string& folder) {
+  for (int index = 0; index < 8; index++) {
+    const std::string cache = text(folder, "/index", index);
+    std::ifstream level_file(cache + "/level"), size_file(cache + "/size"), cores(cache + "/shared_cpu_list");
+    int level = 0;
+    int64_t size = 0;
+    char unit = 0;
+    if (!(level_file >> level) || level != 2 || !(size_file >> size)) continue;
+    size_file >> unit;
+    return size * (unit == 'K' ? 1 << 10 : unit == 'M' ? 1 << 20 : 1) / listed(cores);
+  }
+  return 0;
+}
 
 Device probe_device() {
   Device device;
@@ -117,16 +152,23 @@ Device probe_device() {
   if (device.name.empty()) device.name = "CPU";
   device.cores = std::min(system::processors(), kMaxThreads);
   device.memory_bytes = system::memory_bytes();
+  // Of one fixed core, since results depend on it: on a processor with cores of two kinds a thread would else meet either.
+  int64_t l2 = l2_share("/sys/devices/system/cpu/cpu0/cache");
+  if (l2 <= 0) l2 = system::l2_bytes();
+  if (l2 > 0) device.l2_bytes = l2;
   return device;
 }
 
 bool runs(const Device& device, const char* isa) {
-  if (std::strcmp(isa, "avx2") == 0) return device.avx2;
+  if (std::strcmp(isa, "avx2") == 0 || std::strcmp(isa, "avx2-int8") == 0) return device.avx2;
+  if (std::strcmp(isa, "avx-vnni") == 0) return device.avx_vnni;
+  if (std::strcmp(isa, "avx512-vnni") == 0) return device.avx512_vnni;
   if (std::strcmp(isa, "avx512") == 0) return device.avx512;
   if (std::strcmp(isa, "avx512-bf16") == 0) return device.avx512_bf16;
   if (std::strcmp(isa, "amx") == 0) return device.amx;
   if (std::strcmp(isa, "neon") == 0) return device.neon;
   if (std::strcmp(isa, "neon-bf16") == 0) return device.neon_bf16;
+  if (std::strcmp(isa, "neon-dotprod") == 0) return device.neon_dotprod;
   return std::strcmp(isa, "portable") == 0;
 }
 

@@ -16,14 +16,21 @@ struct Device {
   bool avx512_bf16 = false;  ///< and avx512
   bool fast_pairs = false;   ///< and its dot products of bf16 pairs do more multiply-adds than fp32's
   bool amx = false;          ///< tiles and their bf16 products, and avx512_bf16
+  bool avx512_vnni = false;  ///< and avx512
+  bool avx_vnni = false;     ///< and avx2
   bool neon = false;
   bool neon_bf16 = false;
+  bool neon_dotprod = false;
   int cores = 1;
   uint64_t memory_bytes = 0;
+  int64_t l2_bytes = 1 << 20;  ///< of the L2 cache, the share of one of the cores that have it together
 };
 
 /// Looks anew at each call: affinity and limits change.
 Device probe_device();
+
+/// Reads the L2 cache's size from a folder like /sys/devices/system/cpu/cpu0/cache; 0 if that doesn't tell.
+int64_t l2_share(const std::string& folder);
 
 /// Can this processor run kernels of "portable", "avx2", ...?
 bool runs(const Device& device, const char* isa);

@@ -14,6 +14,9 @@ int processors();
 /// Bytes of memory that this process may use; 0 if the system doesn't say.
 uint64_t memory_bytes();
 
+/// Bytes of the L2 cache; 0 if the system doesn't say.
+int64_t l2_bytes();
+
 /// The processor as the system calls it; empty if it doesn't say.
 std::string processor_name();
 

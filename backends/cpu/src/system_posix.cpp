@@ -47,6 +47,14 @@ uint64_t memory_bytes() {
   return bytes;
 }
 
+int64_t l2_bytes() {
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+  return sysconf(_SC_LEVEL2_CACHE_SIZE);
+#else
+  return 0;
+#endif
+}
+
 std::string processor_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {

@@ -24,6 +24,8 @@ uint64_t memory_bytes() {
   return GlobalMemoryStatusEx(&status) ? status.ullTotalPhys : 0;
 }
 
+int64_t l2_bytes() { return 0; }
+
 // Only asked of processors that don't say it themselves.
 std::string processor_name() { return {}; }
 

@@ -21,13 +21,15 @@ std::vector<Variant> rows_of(bool bf16, bool fast_pairs) {
   device.avx2 = device.avx512 = true;
   device.avx512_bf16 = bf16;
   device.fast_pairs = fast_pairs;
-  device.neon = true;
+  device.avx512_vnni = device.avx_vnni = true;
+  device.neon = device.neon_dotprod = true;
   std::vector<Variant> rows;
   CHECK(tsr::cpu::make_catalogue(device, &rows).ok());
   return rows;
 }
 
-std::string chosen(const std::vector<Variant>& rows, tsr_dtype q, tsr_dtype kv, int64_t queries) {
+std::string chosen(const std::vector<Variant>& rows, tsr_dtype q, tsr_dtype kv, int64_t queries,
+                   const char* kernel = nullptr) {
   Problem p;
   p.batch = 1;
   p.heads = p.kv_heads = 2;
@@ -37,6 +39,7 @@ std::string chosen(const std::vector<Variant>& rows, tsr_dtype q, tsr_dtype kv, 
   p.key_rows = p.max_keys = 512;
   p.q.dtype = p.out.dtype = q;
   p.k.dtype = p.v.dtype = kv;
+  p.kernel = kernel;
   const tsr::Selection selection = tsr::select_variant(rows, p, tsr::cpu::preference, false);
   return selection.row != nullptr ? selection.row->name : "none";
 }
@@ -59,6 +62,21 @@ int main() {
   }
   CHECK(chosen(rows_of(false, false), TSR_BF16, TSR_BF16, 512) == "prefill-avx512");
 #endif
+  // What rounds Q is there, and is never chosen, not even where nothing else is left.
+  auto all = rows_of(true, false);
+  [[maybe_unused]] const auto rounding =
+      std::count_if(all.begin(), all.end(), [](const Variant& row) { return row.rounds_q; });
+#if defined(TSR_HAVE_AVX2INT8) || defined(TSR_HAVE_NEONDOTPROD)
+  CHECK(rounding > 0);
+#endif
+  for (const tsr_dtype kv : {TSR_Q8_0, TSR_Q4_0}) CHECK(chosen(all, TSR_F32, kv, 1).find("decode-") == 0);
+  for (Variant& row : all) row.usable = row.rounds_q && row.usable;
+  CHECK(chosen(all, TSR_F32, TSR_Q8_0, 1) == "none");
+  for (const Variant& row : all) {
+    if (!row.rounds_q) continue;
+    CHECK(chosen(all, TSR_F32, TSR_Q8_0, 1, row.name) == row.name);
+    CHECK(chosen(all, TSR_F32, TSR_F16, 1, row.name) == "none");  // no bytes to multiply
+  }
 #if defined(TSR_HAVE_NEON) && defined(TSR_HAVE_NEONBF16)
   CHECK(chosen(rows_of(false, false), TSR_BF16, TSR_BF16, 512) == "prefill-neon");
 #endif

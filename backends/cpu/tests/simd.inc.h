@@ -31,6 +31,11 @@ namespace {
 #include "isa/blocks.inc.h"
 #include "isa/pairs.inc.h"
 #endif
+#if defined(TSR_BYTES)
+#include "isa/decode_tile.inc.h"
+#include "isa/bytes.inc.h"
+#include "isa/decode_scores_bytes.inc.h"
+#endif
 
 int passed = 0;
 int failed = 0;
@@ -269,7 +274,14 @@ void test_multiply() {
 }
 #endif
 
+#if defined(TSR_BYTES)
+#include "bytes.inc.h"
+#endif
+
 [[gnu::noinline]] int run() {
+#if defined(TSR_BYTES)
+  test_bytes();
+#endif
   test_transpose();
   test_pairs();
 #if defined(TSR_PAIRS)

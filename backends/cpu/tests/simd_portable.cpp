@@ -3,5 +3,6 @@
 #define TSR_BLOCK 4
 #define TSR_TARGET_ROWS 144
 #define TSR_PAIRS  // emulated: the layout is the same everywhere
+#define TSR_BYTES  // likewise
 #define TSR_RUNNABLE true
 #include "simd.inc.h"

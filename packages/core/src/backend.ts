@@ -189,6 +189,8 @@ export interface KernelInfo {
   readonly kvDTypes: readonly DType[];
   readonly maxHeadDim: number;
   readonly headDimStep: number;
+  /** It rounds q to 8 bits: less exact, never chosen, and run only if asked for by name (`kernel`). */
+  readonly roundsQ: boolean;
   readonly arch: string;
   readonly summary: string;
   /** True if it runs only where a call names it: it is there to be measured, and neither chosen nor tuned. */

@@ -5,6 +5,7 @@ import { describe, sameBytes, worst } from "./compare.js";
 import type { AttentionDesc } from "./contract.js";
 import { type LayoutName, Placement } from "./layout.js";
 import { buildProblem, type Problem } from "./problem.js";
+import { withRoundedQ } from "./rounded-q.js";
 import { type Cell, isTesseraError, textOf } from "./run.js";
 import { solve, type Truth } from "./truth.js";
 
@@ -92,7 +93,7 @@ export async function runAttention(c: AttentionCase, cell: Cell): Promise<void> 
     return record.skip("a tensor larger than the device's memory");
   }
   const problem = buildProblem(c);
-  const truth = solve(problem, c.types);
+  const truth = truths(c, problem);
   if (c.spread) return runSpread(c, problem, truth, cell);
 
   for (const layout of cell.layouts) {
@@ -115,6 +116,19 @@ export async function runAttention(c: AttentionCase, cell: Cell): Promise<void> 
   }
 }
 
+type TruthOf = (kernel: KernelInfo) => Truth;
+
+/** What a variant is held to: the truth, or that of a rounded Q. */
+function truths(c: AttentionCase, problem: Problem): TruthOf {
+  const exact = solve(problem, c.types);
+  let rounded: Truth | undefined;
+  return ({ roundsQ }) => {
+    if (!roundsQ) return exact;
+    rounded ??= solve(withRoundedQ(problem), c.types);
+    return rounded;
+  };
+}
+
 /** With no kernel named: a complete back end declines nothing, and explains what it would run. */
 function checkFreeChoice(c: AttentionCase, desc: AttentionDesc, { context, record, complete }: Cell): void {
   const support = context.supports(desc);
@@ -129,6 +143,7 @@ function checkFreeChoice(c: AttentionCase, desc: AttentionDesc, { context, recor
   const row = context.kernels().find((info) => info.name === kernel);
   if (!row?.usable)
     record.fail("-", "auto", "support", `explain names "${kernel}", which kernels() doesn't list as usable`);
+  else if (row.roundsQ) record.fail("-", "auto", "support", `explain names "${kernel}", which rounds q`);
   else if (!(splits >= 1)) record.fail("-", "auto", "support", `explain says ${splits} splits`);
   else record.pass("auto");
 }
@@ -136,7 +151,7 @@ function checkFreeChoice(c: AttentionCase, desc: AttentionDesc, { context, recor
 async function runCell(
   c: AttentionCase,
   problem: Problem,
-  truth: Truth,
+  truth: TruthOf,
   placement: Placement,
   desc: AttentionDesc,
   layout: LayoutName,
@@ -170,7 +185,7 @@ async function runCell(
     const check = textOf(error).includes("canary") ? "memory" : isTesseraError(error) ? "support" : "error";
     return record.fail(layout, kernel.name, check, `supports() said yes, attention: ${textOf(error)}`);
   }
-  const wrong = judge(c, problem, truth, results);
+  const wrong = judge(c, problem, truth(kernel), results);
   if (wrong) return record.fail(layout, kernel.name, "result", wrong);
 
   if (layout === cell.layouts[0]) {
@@ -241,7 +256,7 @@ function onlyEntry(problem: Problem, keep: number): Problem {
 }
 
 /** Tensors whose elements lie further apart than 32 bits can count. */
-async function runSpread(c: AttentionCase, problem: Problem, truth: Truth, cell: Cell): Promise<void> {
+async function runSpread(c: AttentionCase, problem: Problem, truth: TruthOf, cell: Cell): Promise<void> {
   const { context, record } = cell;
   const placement = new Placement(context, "contiguous");
   try {
@@ -266,7 +281,7 @@ async function runSpread(c: AttentionCase, problem: Problem, truth: Truth, cell:
         continue;
       }
       await context.attention(full);
-      const wrong = judge(c, problem, truth, await collect(c, placement));
+      const wrong = judge(c, problem, truth(kernel), await collect(c, placement));
       if (wrong) record.fail("spread", kernel.name, "result", wrong);
       else record.pass(kernel.name);
     }

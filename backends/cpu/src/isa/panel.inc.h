@@ -28,7 +28,7 @@ inline void panel_options(const Problem& p, int64_t b, const Panel& panel, Span 
     }
   }
   if (p.bias.given() || p.mask.given()) {
-    alignas(64) float bias[kTileKeys];
+    alignas(64) float bias[kMostTileKeys];
     for (int lane = 0; lane < panel.rows; lane++) {
       const int64_t i = panel.query[lane];
       const int64_t head = panel.head[lane];

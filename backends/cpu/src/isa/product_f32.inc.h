@@ -6,34 +6,31 @@ constexpr int kBlock = TSR_BLOCK;
 /// bound of docs/semantics.md, "Numbers". A multiple of it costs one addition to memory each.
 constexpr int64_t kChain = 64;
 
-/// scores[m][row] = scale * sum over d of keys[m][d] * queries[d][row], for M keys and the first V vectors
-/// of rows. Scaled here and not in Q: products of
-/// short mantissas (fp16 input) stay exact for longer.
+/// scores[m][row] = scale * sum over d of keys[m][d] * queries[d][row], for M keys, the first V vectors of rows and one chain
+/// of dimensions; those after the first add to what the scores are. Scaled here and not in Q: products of short mantissas
+/// (fp16 input) stay exact for longer.
 template <int M, int V>
-TSR_SIMD void score_block(const float* queries, const float* keys, int64_t stride, int64_t dim, float scale,
+TSR_SIMD void score_block(const float* queries, const float* keys, int64_t stride, Span chain, float scale,
                           float* scores) {
   const vf factor = splat(scale);
-  for (int64_t begin = 0; begin < dim; begin += kChain) {
-    const int64_t end = begin + kChain < dim ? begin + kChain : dim;
-    vf acc[M][V] = {};
-    for (int64_t d = begin; d < end; d++) {
-      vf q[V];
+  vf acc[M][V] = {};
+  for (int64_t d = chain.begin; d < chain.end; d++) {
+    vf q[V];
 #pragma GCC unroll 8
-      for (int v = 0; v < V; v++) q[v] = load(queries + d * kPanel + v * TSR_VL);
-#pragma GCC unroll 16
-      for (int m = 0; m < M; m++) {
-        const vf k = splat(keys[m * stride + d]);
-#pragma GCC unroll 8
-        for (int v = 0; v < V; v++) acc[m][v] = fma(k, q[v], acc[m][v]);
-      }
-    }
+    for (int v = 0; v < V; v++) q[v] = load(queries + d * kPanel + v * TSR_VL);
 #pragma GCC unroll 16
     for (int m = 0; m < M; m++) {
+      const vf k = splat(keys[m * stride + d]);
 #pragma GCC unroll 8
-      for (int v = 0; v < V; v++) {
-        float* at = scores + m * kPanel + v * TSR_VL;
-        store(at, begin == 0 ? acc[m][v] * factor : fma(acc[m][v], factor, load(at)));
-      }
+      for (int v = 0; v < V; v++) acc[m][v] = fma(k, q[v], acc[m][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < M; m++) {
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) {
+      float* at = scores + m * kPanel + v * TSR_VL;
+      store(at, chain.begin == 0 ? acc[m][v] * factor : fma(acc[m][v], factor, load(at)));
     }
   }
 }
@@ -72,15 +69,19 @@ TSR_SIMD void value_block(const float* weights, const float* values, int64_t str
 template <int V>
 [[gnu::noinline]] void panel_scores(const float* queries, const float* keys, int64_t stride, int64_t dim, int64_t count,
                                     float scale, float* scores) {
-  int64_t j = 0;
-  for (; j + kBlock <= count; j += kBlock) {
-    score_block<kBlock, V>(queries, keys + j * stride, stride, dim, scale, scores + j * kPanel);
+  // Chain by chain: a panel's queries may be more than the L1 cache holds, and every block of keys walks through them.
+  for (int64_t begin = 0; begin < dim; begin += kChain) {
+    const Span chain{begin, begin + kChain < dim ? begin + kChain : dim};
+    int64_t j = 0;
+    for (; j + kBlock <= count; j += kBlock) {
+      score_block<kBlock, V>(queries, keys + j * stride, stride, chain, scale, scores + j * kPanel);
+    }
+    // One key's sums alone wait for each other.
+    for (; j + kBlock / 2 <= count; j += kBlock / 2) {
+      score_block<kBlock / 2, V>(queries, keys + j * stride, stride, chain, scale, scores + j * kPanel);
+    }
+    for (; j < count; j++) score_block<1, V>(queries, keys + j * stride, stride, chain, scale, scores + j * kPanel);
   }
-  // One key's chains alone wait for each other.
-  for (; j + kBlock / 2 <= count; j += kBlock / 2) {
-    score_block<kBlock / 2, V>(queries, keys + j * stride, stride, dim, scale, scores + j * kPanel);
-  }
-  for (; j < count; j++) score_block<1, V>(queries, keys + j * stride, stride, dim, scale, scores + j * kPanel);
 }
 
 template <int V>
@@ -96,19 +97,28 @@ template <int V>
   for (; d < dim; d++) value_block<1, V>(weights, values + d, stride, keys, rescale, out + d * kPanel);
 }
 
-/// What a thread multiplies.
+/// What a thread multiplies with a tile.
 struct Operands {
   float* queries;  ///< [panels][padded(dim)][kPanel]
-  float* keys;     ///< [tile keys][tile_stride(dim)]
-  float* values;   ///< [tile keys][tile_stride(value_dim)]
 };
 
-TSR_SIMD Operands carve_operands(const Problem& p, int64_t panels, int64_t tile_keys, Carver& carve) {
+TSR_SIMD Operands carve_operands(const Problem& p, int64_t panels, int64_t, Carver& carve) {
   Operands o;
   o.queries = carve.take<float>(panels * padded(p.dim) * kPanel);
-  o.keys = carve.take<float>(tile_keys * tile_stride(p.dim));
-  o.values = carve.take<float>(tile_keys * tile_stride(p.value_dim));
   return o;
+}
+
+/// Keys and values as the products read them.
+struct PackedTile {
+  float* keys;    ///< [tile keys][tile_stride(dim)]
+  float* values;  ///< [tile keys][tile_stride(value_dim)]
+};
+
+TSR_SIMD PackedTile carve_tile(const Problem& p, int64_t tile_keys, Carver& carve) {
+  PackedTile tile;
+  tile.keys = carve.take<float>(tile_keys * tile_stride(p.dim));
+  tile.values = carve.take<float>(tile_keys * tile_stride(p.value_dim));
+  return tile;
 }
 
 /// TSR_VL stored rows of queries (zeros for a nullptr) become lanes from `lane` on of panel n. `rows` is scratch.
@@ -130,13 +140,15 @@ inline void put_queries(const Problem& p, const uint8_t* const* stored, int64_t 
   }
 }
 
-inline void load_keys(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span keys, Operands& o) {
-  load_tile(p, p.k, s, b, kv_head, keys, p.dim, p.k_scale, o.keys, tile_stride(p.dim));
+inline void load_keys(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span keys, Operands&,
+                      PackedTile& tile) {
+  load_tile(p, p.k, s, b, kv_head, keys, p.dim, p.k_scale, tile.keys, tile_stride(p.dim));
 }
 
 /// Returns true if the product must leave hidden keys out.
-inline bool load_values(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span keys, Operands& o) {
-  return load_tile(p, p.v, s, b, kv_head, keys, p.value_dim, p.v_scale, o.values, tile_stride(p.value_dim));
+inline bool load_values(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span keys, Operands&,
+                        PackedTile& tile) {
+  return load_tile(p, p.v, s, b, kv_head, keys, p.value_dim, p.v_scale, tile.values, tile_stride(p.value_dim));
 }
 
 /// Calls body with `vectors` as a constant.
@@ -153,20 +165,20 @@ TSR_SIMD void with_vectors(int vectors, F&& body) {
 
 /// scores[key][lane] of panel n and `keys`, the first of which is key `first` of the tile, times score_factor.
 inline void product_scores(const Problem& p, const Sequence&, int64_t, int64_t, const Panel& panel, int64_t n,
-                           Span keys, int64_t first, const Operands& o, float* scores) {
+                           Span keys, int64_t first, const Operands& o, const PackedTile& tile, float* scores) {
   const int64_t stride = tile_stride(p.dim);
   with_vectors<1>(panel.vectors(), [&](auto vectors) {
-    panel_scores<vectors>(o.queries + n * padded(p.dim) * kPanel, o.keys + first * stride, stride, p.dim, keys.size(),
-                          score_factor(p), scores);
+    panel_scores<vectors>(o.queries + n * padded(p.dim) * kPanel, tile.keys + first * stride, stride, p.dim,
+                          keys.size(), score_factor(p), scores);
   });
 }
 
 /// out[dim][lane] = out[dim][lane] * rescale[lane] + sum over these keys of weights[key][lane] * V[key][dim].
 inline void product_values(const Problem& p, const Panel& panel, int64_t first, int64_t count, const float* weights,
-                           const vf* rescale, const Operands& o, float* out) {
+                           const vf* rescale, const Operands&, const PackedTile& tile, float* out) {
   const int64_t stride = tile_stride(p.value_dim);
   with_vectors<1>(panel.vectors(), [&](auto vectors) {
-    panel_values<vectors>(weights, o.values + first * stride, stride, count, p.value_dim, rescale, out);
+    panel_values<vectors>(weights, tile.values + first * stride, stride, count, p.value_dim, rescale, out);
   });
 }
 

@@ -15,15 +15,19 @@ TSR_SIMD int pieces_of_weights(const Problem& p) {
 /// exact sum: such numbers are not plain, and are multiplied in fp32.
 struct Operands {
   uint32_t* queries;  ///< [panels][pieces][padded(dim) / 2][kPanel]
-  uint16_t* keys;     ///< [pieces][padded(tile keys) + kPad][left_stride(dim)]
-  uint16_t* values;   ///< [pieces][padded(value_dim)][left_stride(tile keys)]
   uint32_t* weights;  ///< [pieces][tile keys / 2][kPanel]
   float* sums;        ///< [kPad][kPanel]
   uint16_t* rows;     ///< [pieces][2 * TSR_VL][padded(value_dim)]
   float* wide;        ///< [padded(dim or value_dim)]
   uint8_t* plain;     ///< [panels]: 1 where the panel's queries are numbers that pieces hold
-  bool plain_keys;    ///< and the tile's keys
   int64_t tile_keys;
+};
+
+/// Keys and values as the products read them.
+struct PackedTile {
+  uint16_t* keys;    ///< [pieces][padded(tile keys) + kPad][left_stride(dim)]
+  uint16_t* values;  ///< [pieces][padded(value_dim)][left_stride(tile keys)]
+  bool plain_keys;   ///< they are numbers that pieces hold
 };
 
 /// Elements between rows of a left factor: an odd number of cache lines.
@@ -39,16 +43,21 @@ TSR_SIMD Operands carve_operands(const Problem& p, int64_t panels, int64_t tile_
   Operands o;
   const int64_t widest = padded(p.dim > p.value_dim ? p.dim : p.value_dim);
   o.queries = carve.take<uint32_t>(panels * pieces_of(p.q.dtype) * query_piece(p));
-  o.keys = carve.take<uint16_t>(pieces_of(p.k.dtype) * key_piece(p, tile_keys));
-  o.values = carve.take<uint16_t>(pieces_of(p.v.dtype) * value_piece(p, tile_keys));
   o.weights = carve.take<uint32_t>(pieces_of_weights(p) * tile_keys / 2 * kPanel);
   o.sums = carve.take<float>(kPad * kPanel);
   o.rows = carve.take<uint16_t>(kMostPieces * 2 * TSR_VL * widest);
   o.wide = carve.take<float>(widest);
   o.plain = carve.take<uint8_t>(panels);
-  o.plain_keys = true;
   o.tile_keys = tile_keys;
   return o;
+}
+
+TSR_SIMD PackedTile carve_tile(const Problem& p, int64_t tile_keys, Carver& carve) {
+  PackedTile tile;
+  tile.keys = carve.take<uint16_t>(pieces_of(p.k.dtype) * key_piece(p, tile_keys));
+  tile.values = carve.take<uint16_t>(pieces_of(p.v.dtype) * value_piece(p, tile_keys));
+  tile.plain_keys = true;
+  return tile;
 }
 
 /// Numbers that pieces hold and whose products with a number of the size of 1 keep their last bit: zero, or at least
@@ -133,19 +142,22 @@ inline void put_queries(const Problem& p, const uint8_t* const* stored, int64_t 
   }
 }
 
-inline void load_keys(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span keys, Operands& o) {
+inline void load_keys(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span keys, Operands& o,
+                      PackedTile& tile) {
   const int pieces = pieces_of(p.k.dtype);
   const float scale = p.k_scale ? p.k_scale[kv_head] : 1.0f;
-  o.plain_keys = true;
+  tile.plain_keys = true;
   for (int64_t j = 0; j < keys.size(); j++) {
     prefetch_key_row(p, p.k, s, b, kv_head, keys.begin + j + kRowsAhead, keys.end, p.dim);
-    o.plain_keys &= cut_row(p.k, key_row(p, p.k, s, b, kv_head, keys.begin + j), p.dim, scale, lowest_factor(pieces),
-                            highest_factor(pieces), o, o.keys + j * left_stride(p.dim), key_piece(p, o.tile_keys));
+    tile.plain_keys &=
+        cut_row(p.k, key_row(p, p.k, s, b, kv_head, keys.begin + j), p.dim, scale, lowest_factor(pieces),
+                highest_factor(pieces), o, tile.keys + j * left_stride(p.dim), key_piece(p, o.tile_keys));
   }
 }
 
 /// V transposed; returns true if the product must leave hidden keys out, or can't be made of pieces.
-inline bool load_values(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span keys, Operands& o) {
+inline bool load_values(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head, Span keys, Operands& o,
+                        PackedTile& tile) {
   const int pieces = pieces_of(p.v.dtype);
   const float scale = p.v_scale ? p.v_scale[kv_head] : 1.0f;
   const int64_t dim = padded(p.value_dim);
@@ -166,7 +178,7 @@ inline bool load_values(const Problem& p, const Sequence& s, int64_t b, int64_t 
     }
     for (int piece = 0; piece < pieces; piece++) {
       const uint16_t* from = o.rows + piece * kRows * dim;
-      uint16_t* to = o.values + piece * value_piece(p, o.tile_keys) + j;
+      uint16_t* to = tile.values + piece * value_piece(p, o.tile_keys) + j;
       for (int64_t d = 0; d < dim; d += TSR_VL) {
         vf x[TSR_VL];
         for (int i = 0; i < TSR_VL; i++) {
@@ -201,13 +213,13 @@ inline bool load_values(const Problem& p, const Sequence& s, int64_t b, int64_t 
 /// scores[key][lane] of panel n and `keys`, the first of which is key `first` of the tile, times score_factor.
 [[gnu::noinline]] void product_scores(const Problem& p, const Sequence& s, int64_t b, int64_t kv_head,
                                       const Panel& panel, int64_t n, Span keys, int64_t first, const Operands& o,
-                                      float* scores) {
-  if (!o.plain_keys || !o.plain[n]) {
+                                      const PackedTile& tile, float* scores) {
+  if (!tile.plain_keys || !o.plain[n]) {
     scores_special(p, s, b, kv_head, panel, keys, o, scores);
     return;
   }
   const int q_pieces = pieces_of(p.q.dtype);
-  const Factors f{o.keys + first * left_stride(p.dim),
+  const Factors f{tile.keys + first * left_stride(p.dim),
                   left_stride(p.dim),
                   key_piece(p, o.tile_keys),
                   pieces_of(p.k.dtype),
@@ -246,13 +258,14 @@ TSR_SIMD void put_weights(const float* weights, int64_t first, int64_t count, in
 
 /// out[dim][lane] = out[dim][lane] * rescale[lane] + sum over these keys of weights[key][lane] * V[key][dim].
 [[gnu::noinline]] void product_values(const Problem& p, const Panel&, int64_t first, int64_t count,
-                                      const float* weights, const vf* rescale, const Operands& o, float* out) {
+                                      const float* weights, const vf* rescale, const Operands& o,
+                                      const PackedTile& tile, float* out) {
   const int64_t begin = first / kPad * kPad;
   const int64_t end = padded(first + count);
   const int64_t weight_piece = o.tile_keys / 2 * kPanel;
   const int pieces = pieces_of_weights(p);
   put_weights(weights, first, count, begin, end, pieces, weight_piece, o.weights);
-  const Factors f{o.values + begin,
+  const Factors f{tile.values + begin,
                   left_stride(o.tile_keys),
                   value_piece(p, o.tile_keys),
                   pieces_of(p.v.dtype),

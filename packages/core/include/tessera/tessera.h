@@ -340,6 +340,11 @@ enum {
   TSR_FAMILY_DECODE = 2
 };
 
+/** It runs only where a call names it: there to be measured, or less exact. Never chosen, never tuned. */
+#define TSR_KERNEL_BY_NAME 1u
+/** It rounds q to 8 bits (docs/semantics.md, "Numbers"); always with TSR_KERNEL_BY_NAME. */
+#define TSR_KERNEL_ROUNDS_Q 2u
+
 /** One row of a back end's catalogue. */
 typedef struct tsr_kernel_info {
   uint32_t struct_size;
@@ -359,8 +364,8 @@ typedef struct tsr_kernel_info {
   char arch[TSR_NAME];
   char summary[TSR_TEXT];
   char reason[TSR_TEXT];
-  /** 1 if it runs only where a call names it: right, but there to be measured, not to be fast. Never chosen, never tuned. */
-  int32_t by_name_only;
+  /** TSR_KERNEL_*. */
+  uint32_t flags;
 } tsr_kernel_info;
 
 /** A variant that was passed over, and why. */

@@ -60,10 +60,11 @@ Napi::Array kernelsOf(Napi::Env env, Device& device) {
     object.Set("kvDTypes", number(env, info.kv_dtypes));
     object.Set("maxHeadDim", number(env, info.max_head_dim));
     object.Set("headDimStep", number(env, info.head_dim_step));
+    object.Set("roundsQ", Napi::Boolean::New(env, (info.flags & TSR_KERNEL_ROUNDS_Q) != 0));
     object.Set("arch", text(env, info.arch));
     object.Set("summary", text(env, info.summary));
     object.Set("reason", text(env, info.reason));
-    object.Set("byNameOnly", Napi::Boolean::New(env, info.by_name_only != 0));
+    object.Set("byNameOnly", Napi::Boolean::New(env, (info.flags & TSR_KERNEL_BY_NAME) != 0));
     kernels.Set(static_cast<uint32_t>(i), object);
   }
   return kernels;

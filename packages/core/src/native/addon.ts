@@ -96,6 +96,7 @@ export interface RawKernel {
   kvDTypes: number;
   maxHeadDim: number;
   headDimStep: number;
+  roundsQ: boolean;
   arch: string;
   summary: string;
   reason: string;

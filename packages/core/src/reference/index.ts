@@ -52,6 +52,7 @@ const kernel: KernelInfo = {
   kvDTypes: cacheDTypes,
   maxHeadDim,
   headDimStep: 1,
+  roundsQ: false,
   arch: "any",
   summary: "float64, tile by tile with a running maximum; every feature, no speed",
   byNameOnly: false,

@@ -54,9 +54,11 @@ struct Variant {
   uint32_t lacks = 0;
   /// What else it can't do, in words that always live; returns NULL for a problem that it can. NULL: nothing else.
   const char* (*refuses)(const Problem& problem) = nullptr;
+  /// Rounds q to 8 bits (docs/semantics.md, "Numbers"); by_name_only, too.
+  bool rounds_q = false;
   /// Can divide the keys of a query among workers; otherwise num_splits has to be 0 or 1.
   bool splits = false;
-  /// Runs only where a problem names it.
+  /// Runs only where a problem names it: there to be measured, or less exact.
   bool by_name_only = false;
   /// This device can run it; else why not.
   bool usable = true;

@@ -8,8 +8,8 @@
 
 namespace tsr {
 
-/// How much a back end likes a row for a problem that the row can do: the highest wins, the earlier row on a tie. A
-/// function of shapes and options alone, never of contents: results must not depend on what a length array holds.
+/// How much a back end likes a row for a problem that the row can do: the highest wins, the earlier row on a tie. Rows
+/// that run by name alone are left out. A function of shapes and options alone, never of contents: results must not depend on what a length array holds.
 using Preference = int (*)(const Problem& problem, const Variant& row);
 
 struct Rejection {
