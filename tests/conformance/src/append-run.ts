@@ -7,6 +7,7 @@ import type { AppendDesc, AttentionDesc, TensorDesc } from "./contract.js";
 import { type LayoutName, Placement } from "./layout.js";
 import type { Problem } from "./problem.js";
 import { Random } from "./random.js";
+import { withRoundedQ } from "./rounded-q.js";
 import { type Cell, isTesseraError, textOf } from "./run.js";
 import { solve } from "./truth.js";
 
@@ -468,7 +469,7 @@ async function attend(
       ...(kScale && { kScale }),
       ...(vScale && { vScale }),
     };
-    const truth = solve(problem, c.types);
+    const truth = solve(kernel.roundsQ ? withRoundedQ(problem) : problem, c.types);
     const out = worst(await placement.result("out"), c.types.out, truth.out, truth.outBound);
     const lse = worst(await placement.result("lse"), "f32", truth.lse, truth.lseBound);
     if (out) record.fail(layout, kernel.name, "result", describe("out", out, outShape));

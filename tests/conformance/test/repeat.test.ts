@@ -13,6 +13,7 @@ const repeated: AttentionCase[] = [
     types: "f16",
   }),
   attention("repeat/decode", "splits merge in one order", [2, 2, 1500, 8, 2, 64], { types: "bf16" }),
+  attention("repeat/blocks", "and those of variants that round q", [1, 1, 1100, 8, 2, 64], { types: "f32/q8_0" }),
 ];
 
 for (const c of repeated) {
@@ -20,7 +21,8 @@ for (const c of repeated) {
     const backend = await loadBackend("cpu");
     const context = backend.open({ device: 0 });
     const problem = buildProblem(c);
-    for (const kernel of context.kernels().filter(({ usable }) => usable)) {
+    const able = context.kernels().filter(({ usable, kvDTypes }) => usable && kvDTypes.includes(c.types.k));
+    for (const kernel of able) {
       const placement = new Placement(context, "sliced");
       const desc = { ...describeProblem(c, problem, placement), kernel: kernel.name };
       let first: Uint8Array | undefined;
