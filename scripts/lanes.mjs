@@ -125,7 +125,7 @@ export const lanes = [
     ci: true,
     needs: ["build/hip/backends/hip/code-objects"],
   },
-  { name: "hip-emulation", command: ["node", "tests/emulation/run.mjs", "--full"], long: true, ci: true, minutes: 20 },
+  { name: "hip-emulation", command: ["node", "tests/emulation/run.mjs"], long: true, ci: true, minutes: 20 },
   { name: "hip-mutation", command: ["node", "tests/emulation/mutate.mjs"], long: true, minutes: 30 },
   ...suites.filter(hasLongTests).map((folder) => ({
     name: `${folder.split("/")[1]}-long`,

@@ -80,6 +80,8 @@ export function kernelsOf(can: Capabilities): readonly KernelInfo[] {
       kvDTypes: caches,
       maxHeadDim,
       headDimStep: 1,
+      byNameOnly: false,
+      roundsQ: false,
       arch: variant.subgroups ? "WebGPU with subgroups" : "any WebGPU",
       summary: variant.summary,
     };
