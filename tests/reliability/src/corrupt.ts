@@ -93,7 +93,7 @@ export function altered(good: unknown): fc.Arbitrary<unknown> {
 }
 
 /** Seconds for a property, and a seed: TESSERA_FUZZ_SEED, else the clock. A failure prints it. */
-export function lasting(seconds: number): fc.Parameters<never> {
+export function lasting<T>(seconds: number): fc.Parameters<T> {
   return {
     seed: Number(process.env.TESSERA_FUZZ_SEED ?? Date.now() % 0x7fffffff),
     numRuns: 10_000_000,
