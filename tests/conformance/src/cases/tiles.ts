@@ -36,7 +36,11 @@ export const tiles: Case[] = [
     causal: true,
     types: "bf16",
   }),
-  attention("tiles/paged/8", "in pages of eight keys", [1, 33, 390, 1, 1, 128], { pages: { size: 8 }, types: "f16" }),
+  attention("tiles/paged/8", "in pages of eight keys", [1, 33, 390, 1, 1, 128], {
+    lengthsK: [390],
+    pages: { size: 8 },
+    types: "f16",
+  }),
   attention("tiles/packed", "sequences of many tiles next to one of none", [3, 200, 500, 2, 2, 64], {
     packedQ: [200, 0, 130],
     packedK: [500, 0, 450],
