@@ -31,6 +31,7 @@ static void* counted(void* memory) {
   if (memory) __atomic_add_fetch(&alive, 1, __ATOMIC_RELAXED);
   return memory;
 }
+#pragma GCC visibility push(default) /* or libraries don't find them */
 void* malloc(size_t bytes) { return fails() ? NULL : counted(__libc_malloc(bytes)); }
 void* calloc(size_t count, size_t bytes) { return fails() ? NULL : counted(__libc_calloc(count, bytes)); }
 void* realloc(void* old, size_t bytes) {
@@ -45,6 +46,7 @@ void free(void* memory) {
   if (memory) __atomic_sub_fetch(&alive, 1, __ATOMIC_RELAXED);
   __libc_free(memory);
 }
+#pragma GCC visibility pop
 
 static const tsr_backend* backend;
 static tsr_context* context;

@@ -26,6 +26,7 @@ if (isMainThread) {
       new Worker(new URL(import.meta.url), { workerData: { index, rounds: +rounds, seed: +seed, backends } }),
   );
   const done = threads.map(async (thread) => {
+    const gone = new Promise((resolve) => thread.once("exit", resolve)); // before it can have happened
     const [results] = await once(thread, "message");
     for (const { name, n, sum, aborted, error } of results) {
       if (error) counts.failed.push(`${name} ${n}: ${error}`);
@@ -33,7 +34,7 @@ if (isMainThread) {
       else if (sum === expected[name][n]) counts.computed++;
       else counts.wrong++;
     }
-    await once(thread, "exit");
+    await gone;
   });
   await Promise.all(done);
   console.log(JSON.stringify(counts));
