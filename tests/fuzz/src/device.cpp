@@ -48,7 +48,8 @@ int Device::open(const char* library, std::string* trouble) {
     tsr_kernel_info kernel{};
     kernel.struct_size = sizeof kernel;
     if (backend_->kernel_info(context_, i, &kernel) != TSR_OK || !kernel.usable) continue;
-    if ((kernel.flags & TSR_KERNEL_ROUNDS_Q) != 0) continue;  // another problem than the oracle has; conformance judges them
+    if ((kernel.flags & TSR_KERNEL_ROUNDS_Q) != 0)
+      continue;  // another problem than the oracle has; conformance judges them
     kernels_.push_back(kernel.name);
   }
   return 0;
