@@ -168,6 +168,8 @@ export async function runBench(options: BenchOptions): Promise<ResultFile> {
   for (const [place, { engine, key, threads, cases }] of opened.entries()) {
     const rotateBytes = options.rotateBytes ?? rotation(engine.device);
     const bench: Bench = { engine, key, arenas: new Arenas(engine), rotateBytes, plan };
+    // A ceiling moves gigabytes a sample: thousands of repeats, which a small case may want, would take minutes.
+    const few: Plan = { ...plan, repeats: Math.min(plan.repeats, 50) };
     const vendor = vendorOf(engine.backend, engine.device);
     let state: RunState = signal?.aborted ? "interrupted" : "complete";
     let failure: string | undefined;
@@ -177,9 +179,9 @@ export async function runBench(options: BenchOptions): Promise<ResultFile> {
     try {
       if (state === "complete") {
         show(key, { suite: "ceilings", name: "memory" }, place, 0);
-        ceilings = await ceilingsOf(engine, rotateBytes, threads, plan);
+        ceilings = await ceilingsOf(engine, rotateBytes, threads, few);
         try {
-          if (!engine.device.caps.hostMemory) ceilings = { ...ceilings, ...(await gpuCeilings(engine, plan)) };
+          if (!engine.device.caps.hostMemory) ceilings = { ...ceilings, ...(await gpuCeilings(engine, few)) };
         } catch (error) {
           if (!(error instanceof NoLimits)) throw error;
           const reason = error.message.split("\n")[0]!;
