@@ -122,8 +122,8 @@ struct Attention {
       case 8:
         d.reserved = static_cast<uint32_t>(b.hostile());
         break;
-      case 9: {  // a struct of an earlier version
-        const auto size = static_cast<uint32_t>(b.hostile());
+      case 9: {  // a struct of an earlier version: it ends between two members, not within a pointer
+        const auto size = static_cast<uint32_t>(b.hostile()) / 8 * 8;
         d.struct_size = size > sizeof d ? sizeof d : size;
         break;
       }
@@ -161,7 +161,7 @@ void attention(Bytes& b) {
   for (int i = 0; i < 5; i++) s.indices(a.tables[i], a.most[i]);
   for (const tsr_tensor* t : {a.d.cu_seqlens_q, a.d.cu_seqlens_k}) {  // usually in order
     if (t && t->data && t->dtype == TSR_I32 && t->rank == 1 && t->bytes >= 8 && !b.flag() &&
-        t->shape[0] * 4 == static_cast<int64_t>(t->bytes)) {
+        static_cast<uint64_t>(t->shape[0]) == t->bytes / 4) {
       auto* const at = static_cast<int32_t*>(t->data);
       if (reinterpret_cast<uintptr_t>(at) % 4) continue;
       at[0] = 0;
@@ -279,7 +279,7 @@ void merge(Bytes& b) {
   }
   tsr_merge_desc d{};
   d.struct_size = sizeof d;
-  d.count = static_cast<int32_t>(b.flag() ? b.upto(4) : std::min<int64_t>(4, b.hostile()));
+  d.count = b.flag() ? static_cast<int32_t>(b.upto(4)) : std::min(4, static_cast<int32_t>(b.hostile()));
   d.outs = outs, d.lses = lses;
   d.out = s.tensor(real(b), batch, queries, heads, dim);
   if (b.flag()) d.lse = s.tensor(TSR_F32, batch, heads, queries);

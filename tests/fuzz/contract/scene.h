@@ -56,7 +56,7 @@ class Scene {
     const auto dimension = static_cast<size_t>(bytes_.upto(3));
     switch (bytes_.upto(9)) {
       case 0:
-        t.struct_size = static_cast<uint32_t>(bytes_.hostile());
+        t.struct_size = static_cast<uint32_t>(bytes_.hostile()) / 8 * 8;  // as Attention::spoil does
         break;
       case 1:
         t.dtype = static_cast<tsr_dtype>(bytes_.flag() ? bytes_.upto(9) : bytes_.hostile());
@@ -100,7 +100,7 @@ class Scene {
         const bool cut = tells && short_of_ == i;
         const auto given = static_cast<uint64_t>(cut ? (reach + 1) / 2 : reach);
         if (tells) t.bytes = given;
-        t.data = memory(given, odd_address_ ? 1 : 0);
+        t.data = memory(given, odd_address_ ? 4 : 0);
       } else if (reach == 0) {
         t.data = memory(1, 0);
       }
