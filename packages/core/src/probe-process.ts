@@ -1,5 +1,5 @@
 /** Runs the probe script in a process of its own, and says how that ended. */
-import { type ChildProcess, spawn } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import type { Readable } from "node:stream";
 import { type ChildAnswer, probeScript } from "./probe-script.js";
 
@@ -19,6 +19,7 @@ function killAll(): void {
 }
 
 export async function runProbeChild(addon: string, library: string, timeoutMs: number): Promise<ProbeEnd> {
+  const { spawn } = await import("node:child_process"); // not where core is imported: loading it takes time
   const { NODE_OPTIONS: _, ...env } = process.env; // a debugger's port, a loader: not for the child
   const child = spawn(process.execPath, ["-e", probeScript, addon, library], {
     env: process.versions.electron === undefined ? env : { ...env, ELECTRON_RUN_AS_NODE: "1" },

@@ -5,11 +5,11 @@
  *     $TESSERA_CACHE_DIR, else $XDG_CACHE_HOME/tessera, else ~/.cache/tessera
  *       tuning-1/<hash of the device>/<hash of the shape class>.json
  */
-import { createHash, randomUUID } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, homedir } from "node:os";
 import { isAbsolute, join } from "node:path";
 import type { DeviceInfo } from "./backend.js";
+import { randomName, sha256 } from "./lazy-crypto.js";
 import type { Tuned, Tuning } from "./tuning.js";
 
 interface Entry extends Tuned {
@@ -60,7 +60,7 @@ export function deviceKey(
   );
 }
 
-const hashed = (text: string) => createHash("sha256").update(text).digest("hex").slice(0, 24);
+const hashed = (text: string) => sha256(text).slice(0, 24);
 
 function warn(message: string): void {
   process.emitWarning(message, { type: "TesseraWarning", code: "TESSERA_TUNING" });
@@ -113,7 +113,7 @@ export class TuneStore implements Tuning {
       numSplits,
       milliseconds,
     };
-    const temporary = join(folder, `.${randomUUID()}`);
+    const temporary = join(folder, `.${randomName()}`);
     try {
       mkdirSync(folder, { recursive: true });
       writeFileSync(temporary, `${JSON.stringify(entry, null, 2)}\n`);

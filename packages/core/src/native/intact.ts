@@ -2,10 +2,10 @@
  * Is a native file what was published? Against damage (a full disk, a broken mirror, a half-done copy), not against an
  * attacker: who can change the file can change integrity.json beside it. What a clone builds has none, and isn't asked.
  */
-import { createHash } from "node:crypto";
 import { closeSync, openSync, readFileSync, readSync, statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
+import { sha256 } from "../lazy-crypto.js";
 
 interface Published {
   readonly bytes: number;
@@ -47,10 +47,10 @@ export function damageNow(path: string): string | undefined {
   return published && differs(published, readFileSync(path));
 }
 
-function differs({ sha256 }: Published, bytes: Uint8Array): string | undefined {
-  const found = createHash("sha256").update(bytes).digest("hex");
-  if (found === sha256) return undefined;
-  return `is damaged or was changed: its SHA-256 is ${found}, ${sha256} was published`;
+function differs(published: Published, bytes: Uint8Array): string | undefined {
+  const found = sha256(bytes);
+  if (found === published.sha256) return undefined;
+  return `is damaged or was changed: its SHA-256 is ${found}, ${published.sha256} was published`;
 }
 
 function publishedOf(path: string): Published | undefined {
