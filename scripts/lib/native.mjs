@@ -5,15 +5,13 @@ import { buildPlugin, headers } from "./ggml.mjs";
 import { parts } from "./platforms.mjs";
 import { fail, jobs, output, root, run, which } from "./sh.mjs";
 
+// -O1: at -O2 gcc takes four times as long over the kernels with sanitizers (four minutes for AVX-512's).
+const checked = ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g -DNDEBUG"];
+
 export const variants = {
   release: [],
-  // -O1: at -O2 gcc takes four times as long over the checked kernels (four minutes for AVX-512's).
-  asan: [
-    "-DTSR_SANITIZE=address,undefined",
-    "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-    "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g -DNDEBUG",
-  ],
-  tsan: ["-DTSR_SANITIZE=thread", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
+  asan: ["-DTSR_SANITIZE=address,undefined", ...checked],
+  tsan: ["-DTSR_SANITIZE=thread", ...checked],
   // For tests/fuzz/contract. Few instruction sets, as a fuzzer looks for what is wrong around the kernels.
   fuzz: [
     "-DCMAKE_C_COMPILER=clang-22",

@@ -1,5 +1,6 @@
 // The vector arithmetic of one instruction set against float64 and the scalar conversions. Included by
-// simd_<isa>.cpp, which is compiled with that set's flags and defines TSR_VL and TSR_RUNNABLE.
+// simd_<isa>.cpp, which is compiled with that set's flags and defines TSR_VL and TSR_SET, the set's name; simd_main.cpp has
+// main().
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -19,6 +20,7 @@
 
 #include "tessera/common/numeric.h"
 #include "tessera/common/problem.h"
+#include "simd_main.h"
 #include "thread_pool.h"
 
 namespace tsr::cpu {
@@ -296,12 +298,8 @@ void test_multiply() {
 }
 
 }  // namespace
-}  // namespace tsr::cpu
 
-int main() {
-  if (!(TSR_RUNNABLE)) {
-    std::printf("skipped: this processor can't run the instruction set\n");
-    return 77;
-  }
-  return tsr::cpu::run();
-}
+const char* const kTestedSet = TSR_SET;
+int test_set() { return run(); }
+
+}  // namespace tsr::cpu

@@ -3,5 +3,5 @@
 #define TSR_BLOCK 4
 #define TSR_TARGET_ROWS 144
 #define TSR_PAIRS  // emulated: the layout is the same everywhere
-#define TSR_RUNNABLE __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
+#define TSR_SET "avx2"
 #include "simd.inc.h"

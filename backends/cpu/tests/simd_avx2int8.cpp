@@ -1,5 +1,4 @@
-#include "device.h"
 #define TSR_VL 8
 #define TSR_BYTES
-#define TSR_RUNNABLE tsr::cpu::runs(tsr::cpu::probe_device(), "avx2-int8")
+#define TSR_SET "avx2-int8"
 #include "simd.inc.h"

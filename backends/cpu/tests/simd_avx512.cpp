@@ -1,4 +1,3 @@
 #define TSR_VL 16
-#define TSR_RUNNABLE \
-  __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw")
+#define TSR_SET "avx512"
 #include "simd.inc.h"

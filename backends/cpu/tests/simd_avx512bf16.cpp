@@ -3,5 +3,5 @@
 #define TSR_BLOCK 8
 #define TSR_TARGET_ROWS 144
 #define TSR_PAIRS
-#define TSR_RUNNABLE __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512bf16")
+#define TSR_SET "avx512-bf16"
 #include "simd.inc.h"

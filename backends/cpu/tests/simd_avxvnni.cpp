@@ -1,5 +1,4 @@
-#include "device.h"
 #define TSR_VL 8
 #define TSR_BYTES
-#define TSR_RUNNABLE tsr::cpu::runs(tsr::cpu::probe_device(), "avx-vnni")
+#define TSR_SET "avx-vnni"
 #include "simd.inc.h"

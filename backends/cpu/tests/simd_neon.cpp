@@ -1,3 +1,3 @@
 #define TSR_VL 4
-#define TSR_RUNNABLE true
+#define TSR_SET "neon"
 #include "simd.inc.h"

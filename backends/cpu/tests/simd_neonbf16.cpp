@@ -1,8 +1,7 @@
-#include "device.h"
 #define TSR_VL 4
 #define TSR_PANEL_VECTORS 4
 #define TSR_BLOCK 4
 #define TSR_TARGET_ROWS 96
 #define TSR_PAIRS
-#define TSR_RUNNABLE tsr::cpu::runs(tsr::cpu::probe_device(), "neon-bf16")
+#define TSR_SET "neon-bf16"
 #include "simd.inc.h"

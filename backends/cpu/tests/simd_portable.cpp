@@ -4,5 +4,5 @@
 #define TSR_TARGET_ROWS 144
 #define TSR_PAIRS  // emulated: the layout is the same everywhere
 #define TSR_BYTES  // likewise
-#define TSR_RUNNABLE true
+#define TSR_SET "portable"
 #include "simd.inc.h"

@@ -135,7 +135,7 @@ void Problem::draw_sequences(Random& r) {
     }
   }
   table = make("page_table", TSR_I32, {batch, pages_per_entry}, r, r.of({Layout::kContiguous, Layout::kGaps}));
-  for (int64_t b = 0; b < batch; b++)
+  for (int64_t b = 0; pages_per_entry > 0 && b < batch; b++)
     std::memcpy(table->row(b), pages.data() + b * pages_per_entry, static_cast<size_t>(pages_per_entry) * 4);
 }
 

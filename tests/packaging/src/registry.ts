@@ -64,8 +64,7 @@ function notBuilt(packed: readonly Packed[]): string[] {
   );
   return missing.map((name) => {
     const [, part, id] = /^@tessera\/([a-z]+)-(.*)$/.exec(name)!;
-    const group = part === "core" ? "packages" : "backends";
-    return join(root, group, part!, "npm", id!);
+    return ["packages", "backends"].map((group) => join(root, group, part!, "npm", id!)).find(existsSync)!;
   });
 }
 

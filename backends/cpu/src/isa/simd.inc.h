@@ -7,6 +7,7 @@
 
 using vf = float __attribute__((vector_size(TSR_VL * 4)));
 using vi = int32_t __attribute__((vector_size(TSR_VL * 4)));
+using vu = uint32_t __attribute__((vector_size(TSR_VL * 4)));
 // A typedef: in a using, Clang ignores the alignment.
 typedef float vf_unaligned __attribute__((vector_size(TSR_VL * 4), aligned(4), may_alias));
 using vu16 = uint16_t __attribute__((vector_size(TSR_VL * 2)));
@@ -213,8 +214,9 @@ TSR_SIMD vf exp2_nonpositive(vf x) {
   y = fma(y, f, splat(2.40226469e-1f));
   y = fma(y, f, splat(6.93147206e-1f));
   y = fma(y, f, splat(1.0f));
-  // Exponent field of 2^n is n + 127, so n = -127 gives +0; the shift drops the shifter's own bits.
-  const vf power = from_bits((bits(shifted) + splat_int(127)) << 23);
+  // Exponent field of 2^n is n + 127, so n = -127 gives +0; the shift drops the shifter's own bits. Unsigned, as a NaN's bits may
+  // be INT32_MAX.
+  const vf power = (vf)(((vu)shifted + 127u) << 23);
   return y * power;
 }
 
