@@ -3,6 +3,7 @@
 //
 //   node tests/mutation/run.mjs            the few of `npm test`
 //   node tests/mutation/run.mjs --all      all of them
+//   TESSERA_FUZZ_SEED=7 node tests/mutation/run.mjs --third     a third of the others than the few, drawn by the seed
 //   node tests/mutation/run.mjs NAME …     some of them        --list   their names        --keep   leave the copy there
 import { spawn } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -25,9 +26,13 @@ if (unknown.length > 0) {
   console.error(`no mutation ${unknown.join(", ")}; --list shows them`);
   process.exit(2);
 }
-const chosen = mutations.filter(({ name, often }) =>
-  named.length > 0 ? named.includes(name) : flag("--all") || often,
-);
+const seed = Number(process.env.TESSERA_FUZZ_SEED ?? Date.now());
+const others = mutations.filter(({ often }) => !often);
+const third = flag("--third") ? others.filter((_, index) => (index + seed) % 3 === 0) : [];
+const chosen = mutations.filter((mutation) => {
+  if (named.length > 0) return named.includes(mutation.name);
+  return flag("--third") ? third.includes(mutation) : flag("--all") || mutation.often;
+});
 
 const copy = mkdtempSync(join(tmpdir(), "tessera-mutation-"));
 const compiler = process.env.CXX ?? "c++";
