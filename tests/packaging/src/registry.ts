@@ -30,10 +30,21 @@ log: { type: stdout, format: json, level: warn }
   const server = spawn(process.execPath, [tool("verdaccio/bin/verdaccio"), "-c", config, "-l", `127.0.0.1:${port}`], {
     stdio: ["ignore", "ignore", "inherit"],
   });
+  try {
+    await fill(url, server, folder, packed);
+  } catch (error) {
+    server.kill(); // else it outlives the tests
+    throw error;
+  }
+  return { url, stop: () => void server.kill() };
+}
+
+async function fill(url: string, server: ChildProcess, folder: string, packed: readonly Packed[]): Promise<void> {
   await answers(url, server);
+  const { host } = new URL(url);
   // Any token: everybody may publish here, but npm asks for one.
   const npmrc = join(folder, "npmrc");
-  writeFileSync(npmrc, `registry=${url}\n//127.0.0.1:${port}/:_authToken=anybody\n`);
+  writeFileSync(npmrc, `registry=${url}\n//${host}/:_authToken=anybody\n`);
   for (const { tarball } of packed) publish(tarball, npmrc);
   for (const source of notBuilt(packed)) publish(source, npmrc);
   closure(foreign(packed).map(folderOf)).forEach((source, n) => {
@@ -51,7 +62,6 @@ log: { type: stdout, format: json, level: warn }
     ]);
     publish(tarball, npmrc);
   });
-  return { url, stop: () => void server.kill() };
 }
 
 /**
