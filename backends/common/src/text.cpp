@@ -12,8 +12,9 @@ Verdict read_sized(const void* from, const char* name, size_t size, void* to) {
   if (from == nullptr) return invalid(name, ": is NULL");
   uint32_t given;
   std::memcpy(&given, from, sizeof given);
-  if (given < sizeof given || given > kMaxStruct) {
-    return invalid(name, ": struct_size is ", given, ", must be sizeof the struct (", size, " in this version)");
+  if (given == 0 || given % kStructStep != 0 || given > kMaxStruct) {
+    return invalid(name, ": struct_size is ", given, ", must be sizeof the struct (", size,
+                   " in this version, in each a multiple of ", kStructStep, ")");
   }
   std::memcpy(to, from, given < size ? given : size);
   const auto* bytes = static_cast<const unsigned char*>(from);

@@ -244,6 +244,34 @@ static void sizes_and_nulls(void) {
   reset();
 }
 
+/* A size that ends within a member, as no version's does, is refused, whatever of the struct is read. */
+static void sizes_within_members(void) {
+  tsr_append_desc append = {0};
+  tsr_decode_desc decode = {0};
+  tsr_merge_desc merge = {0};
+  tsr_context_desc desc = {0};
+  tsr_context* other = NULL;
+  uint64_t bytes;
+  for (uint32_t size = 0; size < 400; size = size % 8 == 7 ? size + 2 : size + 1) { /* 0, and no multiple of 8 */
+    char said[40];
+    snprintf(said, sizeof said, "struct_size is %u, must", size);
+    BAD(d.struct_size = size, "attention: ", said);
+    BAD(tq.struct_size = size, "q: ", said);
+    BAD((d.seq_lens_k = &tlens_k, tlens_k.struct_size = size), "seq_lens_k: ", said);
+    append.struct_size = decode.struct_size = merge.struct_size = desc.struct_size = size;
+    const tsr_status got[] = {
+        backend->kv_append(context, NULL, &append),
+        backend->decode_workspace(context, &decode, &bytes),
+        backend->merge(context, NULL, &merge),
+    };
+    for (size_t i = 0; i < sizeof got / sizeof *got; ++i)
+      CHECK(got[i] == TSR_INVALID_ARGUMENT, "size %u, call %zu: status %d", size, i, got[i]);
+    CHECK(strstr(backend->last_error(context), said) != NULL, "%s", backend->last_error(context));
+    CHECK(backend->context_create(&desc, &other) == TSR_INVALID_ARGUMENT, "a context of size %u", size);
+    CHECK(strstr(backend->last_error(NULL), said) != NULL, "%s", backend->last_error(NULL));
+  }
+}
+
 int main(int argc, char** argv) {
   backend = open_backend(argc, argv);
   context = open_context(backend, 2);
@@ -256,6 +284,7 @@ int main(int argc, char** argv) {
   options();
   sequences();
   sizes_and_nulls();
+  sizes_within_members();
   GOOD(0);
   job_free(&j);
   backend->context_destroy(context);

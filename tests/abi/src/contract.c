@@ -159,6 +159,43 @@ static void canaries(void) {
   job_free(&j);
 }
 
+/* Tensors may begin at any byte: the bits are those of aligned ones, from every kernel that doesn't ask for more. */
+static void* one_byte_on(const float* from, int64_t count) {
+  char* const to = (char*)malloc((size_t)count * sizeof *from + 1) + 1;
+  return memcpy(to, from, (size_t)count * sizeof *from);
+}
+
+static void any_address(void) {
+  job j;
+  job_init(&j, (problem){1, 21, 40, 3, 1, 40, 1}, 8);
+  const size_t out_bytes = (size_t)j.q_count * sizeof(float), lse_bytes = (size_t)j.lse_count * sizeof(float);
+  float* bias = noise_array(21 * 40, 9);
+  tsr_tensor tbias = tensor(TSR_F32, bias, 1, 1, 21, 40);
+  j.desc.bias = &tbias;
+  tsr_tensor* const all[] = {&j.tq, &j.tk, &j.tv, &j.tout, &j.tlse, &tbias};
+  const int64_t counts[] = {j.q_count, j.kv_count, j.kv_count, j.q_count, j.lse_count, 21 * 40};
+  void *aligned[6], *moved[6];
+  for (int i = 0; i < 6; ++i) aligned[i] = all[i]->data, moved[i] = one_byte_on(aligned[i], counts[i]);
+  int ran = 0;
+  for (int32_t n = 0; n < backend->kernel_count(context); ++n) {
+    tsr_kernel_info kernel = {.struct_size = sizeof kernel};
+    backend->kernel_info(context, n, &kernel);
+    j.desc.kernel = kernel.name;
+    for (int i = 0; i < 6; ++i) all[i]->data = moved[i];
+    if (backend->supports(context, &j.desc) != TSR_OK) continue;
+    ++ran;
+    CHECK(run_attention(backend, context, j.desc) == TSR_OK, "%s", backend->last_error(context));
+    for (int i = 0; i < 6; ++i) all[i]->data = aligned[i];
+    CHECK(run_attention(backend, context, j.desc) == TSR_OK, "%s", backend->last_error(context));
+    CHECK(memcmp(moved[3], j.out, out_bytes) == 0, "%s: other bits in out at an odd address", kernel.name);
+    CHECK(memcmp(moved[4], j.lse, lse_bytes) == 0, "%s: other bits in lse at an odd address", kernel.name);
+  }
+  if (strcmp(backend->name, "cpu") == 0) CHECK(ran >= 2, "%d kernels ran", ran);
+  for (int i = 0; i < 6; ++i) free((char*)moved[i] - 1);
+  free(bias);
+  job_free(&j);
+}
+
 /* explain names the kernel that runs, one reason for each other row, and the workspace that attention wants. */
 static void explanations(void) {
   job j;
@@ -194,6 +231,7 @@ int main(int argc, char** argv) {
   longer_structs();
   workspace();
   canaries();
+  any_address();
   explanations();
   backend->context_destroy(context);
   return finish();

@@ -29,6 +29,11 @@ void told(tsr_status status) {
   require(status == TSR_OK || backend->last_error(context)[0] != '\0', "a failure has a text");
 }
 
+template <class T>
+uint32_t some_size(Bytes& b) {
+  return fuzz::readable_size<T>(b.flag() ? b.upto(sizeof(T)) : b.hostile());
+}
+
 tsr_dtype real(Bytes& b) { return static_cast<tsr_dtype>(TSR_F32 + b.upto(2)); }
 tsr_dtype stored(Bytes& b) { return static_cast<tsr_dtype>(TSR_F32 + b.upto(5)); }
 int64_t width(Bytes& b, tsr_dtype t) { return t == TSR_Q8_0 || t == TSR_Q4_0 ? 32 * (1 + b.upto(1)) : 1 + b.upto(40); }
@@ -122,11 +127,9 @@ struct Attention {
       case 8:
         d.reserved = static_cast<uint32_t>(b.hostile());
         break;
-      case 9: {  // a struct of an earlier version: it ends between two members, not within a pointer
-        const auto size = static_cast<uint32_t>(b.hostile()) / 8 * 8;
-        d.struct_size = size > sizeof d ? sizeof d : size;
+      case 9:  // a struct of another version, or one that ends within a member
+        d.struct_size = some_size<tsr_attention_desc>(b);
         break;
-      }
       case 10:  // the wrong tensor, or none
         *tensors[b.upto(16)] = b.flag() ? nullptr : *tensors[b.upto(16)];
         break;
@@ -243,9 +246,13 @@ void append(Bytes& b, bool with_decode) {
     if (b.flag())
       s.spoil();
     else if (b.flag())
-      d.flags = static_cast<uint32_t>(b.hostile());
-    else
       a.spoil(b);
+    else if (b.flag())
+      d.flags = static_cast<uint32_t>(b.hostile());
+    else if (b.flag())
+      d.struct_size = some_size<tsr_append_desc>(b);
+    else
+      rope.struct_size = some_size<tsr_rope_desc>(b);
   }
   s.place();
   s.indices(lengths, std::max<int64_t>(0, capacity - tokens));
@@ -254,7 +261,7 @@ void append(Bytes& b, bool with_decode) {
   s.indices(starts, tokens);
   if (!with_decode) return told(backend->kv_append(context, nullptr, &d));
   tsr_decode_desc both{};
-  both.struct_size = sizeof both;
+  both.struct_size = b.upto(15) == 15 ? some_size<tsr_decode_desc>(b) : sizeof both;
   both.append = b.upto(3) == 3 ? nullptr : &d;
   both.attention = b.upto(7) == 7 ? nullptr : &a.d;
   uint64_t needed = 0;
@@ -283,6 +290,7 @@ void merge(Bytes& b) {
   d.outs = outs, d.lses = lses;
   d.out = s.tensor(real(b), batch, queries, heads, dim);
   if (b.flag()) d.lse = s.tensor(TSR_F32, batch, heads, queries);
+  if (b.upto(15) == 15) d.struct_size = some_size<tsr_merge_desc>(b);
   for (int64_t n = b.upto(2); n > 0; n--) s.spoil();
   s.place();
   told(backend->merge(context, nullptr, &d));

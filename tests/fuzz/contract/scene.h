@@ -29,6 +29,14 @@ inline int64_t size_of(tsr_dtype t, int64_t elements) {
   }
 }
 
+/// A size that a back end may read as far as it says: there is no memory behind our structs. What is larger than the contract
+/// allows is to be refused unread.
+template <class T>
+uint32_t readable_size(int64_t size) {
+  const auto given = static_cast<uint32_t>(size);
+  return given > sizeof(T) && given <= 1 << 16 ? sizeof(T) : given;
+}
+
 class Scene {
  public:
   static constexpr int64_t kMost = 1 << 16;  ///< bytes of a tensor that gets memory
@@ -56,7 +64,7 @@ class Scene {
     const auto dimension = static_cast<size_t>(bytes_.upto(3));
     switch (bytes_.upto(9)) {
       case 0:
-        t.struct_size = static_cast<uint32_t>(bytes_.hostile()) / 8 * 8;  // as Attention::spoil does
+        t.struct_size = static_cast<uint32_t>(bytes_.hostile());
         break;
       case 1:
         t.dtype = static_cast<tsr_dtype>(bytes_.flag() ? bytes_.upto(9) : bytes_.hostile());
@@ -78,7 +86,7 @@ class Scene {
         t.stride[dimension] = 0;
         break;
       case 8:
-        odd_address_ = true;
+        odd_ = 1 + static_cast<uint64_t>(bytes_.upto(6));
         break;
       default:
         short_of_ = static_cast<size_t>(bytes_.byte()) % tensors_.size();
@@ -100,12 +108,11 @@ class Scene {
         const bool cut = tells && short_of_ == i;
         const auto given = static_cast<uint64_t>(cut ? (reach + 1) / 2 : reach);
         if (tells) t.bytes = given;
-        t.data = memory(given, odd_address_ ? 4 : 0);
+        t.data = memory(given, odd_);
       } else if (reach == 0) {
         t.data = memory(1, 0);
       }
-      // A struct larger than this one ends in zeros, or asks for what nobody knows.
-      if (t.struct_size > sizeof t) t.struct_size = sizeof t;
+      t.struct_size = readable_size<tsr_tensor>(t.struct_size);
     }
   }
 
@@ -159,7 +166,7 @@ class Scene {
   Bytes& bytes_;
   std::deque<tsr_tensor> tensors_;
   std::vector<std::pair<std::unique_ptr<uint8_t[]>, uint64_t>> blocks_;
-  bool odd_address_ = false;
+  uint64_t odd_ = 0;  ///< bytes past an aligned address
   size_t short_of_ = SIZE_MAX;
 };
 

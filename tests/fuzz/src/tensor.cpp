@@ -36,7 +36,8 @@ Tensor::Tensor(std::string name, tsr_dtype dtype, std::vector<int64_t> shape, La
   for (size_t i = 0; !empty && i < rank; i++) reach += (shape_[i] - 1) * strides_[i];
   const int64_t start = layout == Layout::kGaps ? random.between(0, 15) * unit : layout == Layout::kTransposed ? 32 : 0;
   constexpr uint64_t kAround = 64;
-  offset_ = static_cast<int64_t>(kAround) + bytes_of(dtype, start);
+  const bool any_byte = layout == Layout::kGaps && dtype != TSR_I32 && random.one_in(2);
+  offset_ = static_cast<int64_t>(kAround) + bytes_of(dtype, start) + (any_byte ? random.between(1, 7) : 0);
   bytes_ = static_cast<uint64_t>(offset_ + bytes_of(dtype, (reach + unit - 1) / unit * unit)) + kAround;
   memory_.reset(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes_ + 63) / 64 * 64)));
   std::memset(memory_.get(), output ? kCanary : kPoison, bytes_);

@@ -20,7 +20,7 @@ constexpr uint8_t kPoison = 0xff;  ///< NaN in every float type, -1 as an index
 enum class Layout {
   kContiguous,
   kTransposed,  ///< [B,S,H,D] in the order of memory [B,H,S,D]
-  kGaps,        ///< an odd number of elements behind each row and each slice, from an odd start
+  kGaps,        ///< an odd number of elements behind each row and each slice, from an odd start, which may be any byte
   kRepeated     ///< stride 0 along one dimension
 };
 

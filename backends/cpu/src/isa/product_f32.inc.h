@@ -124,9 +124,9 @@ TSR_SIMD PackedTile carve_tile(const Problem& p, int64_t tile_keys, Carver& carv
 /// TSR_VL stored rows of queries (zeros for a nullptr) become lanes from `lane` on of panel n. `rows` is scratch.
 inline void put_queries(const Problem& p, const uint8_t* const* stored, int64_t n, int lane, float* rows,
                         int64_t stride, const Operands& o) {
-  const float* from[TSR_VL];
+  const void* from[TSR_VL];
   for (int i = 0; i < TSR_VL; i++) {
-    from[i] = reinterpret_cast<const float*>(stored[i]);
+    from[i] = stored[i];
     if (stored[i] != nullptr && p.q.dtype == TSR_F32 && p.dim % TSR_VL == 0) continue;  // as they are
     from[i] = rows + i * stride;
     __builtin_memset(rows + i * stride, 0, static_cast<size_t>(padded(p.dim)) * sizeof(float));
@@ -134,7 +134,7 @@ inline void put_queries(const Problem& p, const uint8_t* const* stored, int64_t 
   }
   for (int64_t d = 0; d < p.dim; d += TSR_VL) {
     vf x[TSR_VL];
-    for (int i = 0; i < TSR_VL; i++) x[i] = load(from[i] + d);
+    for (int i = 0; i < TSR_VL; i++) x[i] = load(static_cast<const uint8_t*>(from[i]) + d * 4);
     transpose(x);
     for (int i = 0; i < TSR_VL; i++) store(o.queries + (n * padded(p.dim) + d + i) * kPanel + lane, x[i]);
   }

@@ -8,8 +8,9 @@
 using vf = float __attribute__((vector_size(TSR_VL * 4)));
 using vi = int32_t __attribute__((vector_size(TSR_VL * 4)));
 using vu = uint32_t __attribute__((vector_size(TSR_VL * 4)));
+// Tensors may begin at any byte, so what reads and writes them takes an untyped pointer and promises no alignment.
 // A typedef: in a using, Clang ignores the alignment.
-typedef float vf_unaligned __attribute__((vector_size(TSR_VL * 4), aligned(4), may_alias));
+typedef float vf_unaligned __attribute__((vector_size(TSR_VL * 4), aligned(1), may_alias));
 using vu16 = uint16_t __attribute__((vector_size(TSR_VL * 2)));
 using vi8 = int8_t __attribute__((vector_size(TSR_VL)));
 using vu8 = uint8_t __attribute__((vector_size(TSR_VL)));
@@ -20,8 +21,8 @@ constexpr float kInf = __builtin_inff();
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr double kLn2 = 0.6931471805599453;
 
-TSR_SIMD vf load(const float* p) { return *reinterpret_cast<const vf_unaligned*>(p); }
-TSR_SIMD void store(float* p, vf x) { *reinterpret_cast<vf_unaligned*>(p) = x; }
+TSR_SIMD vf load(const void* p) { return *static_cast<const vf_unaligned*>(p); }
+TSR_SIMD void store(void* p, vf x) { *static_cast<vf_unaligned*>(p) = x; }
 TSR_SIMD vf splat(float x) {
 #if defined(__AVX512F__) && TSR_VL == 16
   return _mm512_set1_ps(x);
@@ -241,11 +242,11 @@ TSR_SIMD vf tanh_vector(vf x) {
 
 // ------------------------------------------------------------------------------------------- 16- and 8-bit floats
 
-TSR_SIMD vi widen(const uint16_t* p) {
+TSR_SIMD vi widen(const void* p) {
 #if defined(__AVX512F__) && TSR_VL == 16
-  return (vi)_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return (vi)_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
 #elif defined(__AVX2__) && TSR_VL == 8
-  return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
 #else
   vu16 h;
   __builtin_memcpy(&h, p, sizeof h);
@@ -253,7 +254,7 @@ TSR_SIMD vi widen(const uint16_t* p) {
 #endif
 }
 
-TSR_SIMD void narrow(uint16_t* p, vi x) {
+TSR_SIMD void narrow(void* p, vi x) {
   const vu16 h = __builtin_convertvector(x, vu16);
   __builtin_memcpy(p, &h, sizeof h);
 }
@@ -287,11 +288,11 @@ TSR_SIMD vi widen_u8(const uint8_t* p) {
 TSR_SIMD vf look_up(vi n, vf table) { return _mm512_permutexvar_ps((__m512i)n, table); }
 #endif
 
-TSR_SIMD vf load_f16(const uint16_t* p) {
+TSR_SIMD vf load_f16(const void* p) {
 #if defined(__AVX512F__) && TSR_VL == 16
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
 #elif defined(__F16C__) && TSR_VL == 8
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
 #else
   const vi h = widen(p);
   const vi sign = (h & splat_int(0x8000)) << 16;
@@ -305,11 +306,11 @@ TSR_SIMD vf load_f16(const uint16_t* p) {
 }
 
 /// Round to nearest even; overflow gives infinity, NaN a quiet NaN.
-TSR_SIMD void store_f16(uint16_t* p, vf x) {
+TSR_SIMD void store_f16(void* p, vf x) {
 #if defined(__AVX512F__) && TSR_VL == 16
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__F16C__) && TSR_VL == 8
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 #else
   const vi sign = (bits(x) >> 16) & splat_int(0x8000);
   const vi a = bits(x) & splat_int(INT32_MAX);
@@ -328,9 +329,9 @@ TSR_SIMD void store_f16(uint16_t* p, vf x) {
 #endif
 }
 
-TSR_SIMD vf load_bf16(const uint16_t* p) { return from_bits(widen(p) << 16); }
+TSR_SIMD vf load_bf16(const void* p) { return from_bits(widen(p) << 16); }
 
-TSR_SIMD void store_bf16(uint16_t* p, vf x) {
+TSR_SIMD void store_bf16(void* p, vf x) {
   const vi a = bits(x) & splat_int(INT32_MAX);
   const vi quiet = ((bits(x) >> 16) & splat_int(0xffff)) | splat_int(0x40);
   const vi is_nan = a > splat_int(0x7f800000);

@@ -10,8 +10,8 @@ struct StoredBlock {
   TSR_SIMD StoredBlock(const uint8_t* row, int64_t at) : data(row + row_bytes(T, at)) {}
   TSR_SIMD vf load(int) const {
     if constexpr (T == TSR_F32) return *reinterpret_cast<const vf_unaligned*>(data);
-    if constexpr (T == TSR_F16) return load_f16(reinterpret_cast<const uint16_t*>(data));
-    if constexpr (T == TSR_BF16) return load_bf16(reinterpret_cast<const uint16_t*>(data));
+    if constexpr (T == TSR_F16) return load_f16(data);
+    if constexpr (T == TSR_BF16) return load_bf16(data);
     if constexpr (T == TSR_F8_E4M3) return load_f8(data);
   }
   const uint8_t* data;
@@ -121,13 +121,13 @@ inline void store_row(tsr_dtype dtype, void* target, int64_t n, const float* row
     __builtin_memcpy(target, row, static_cast<size_t>(n) * sizeof(float));
     return;
   }
-  auto* p = static_cast<uint16_t*>(target);
-  const auto put = [&](uint16_t* at, vf x) { dtype == TSR_F16 ? store_f16(at, x) : store_bf16(at, x); };
-  for (int64_t i = 0; i < whole; i += TSR_VL) put(p + i, load(row + i));
+  auto* p = static_cast<uint8_t*>(target);
+  const auto put = [&](void* at, vf x) { dtype == TSR_F16 ? store_f16(at, x) : store_bf16(at, x); };
+  for (int64_t i = 0; i < whole; i += TSR_VL) put(p + 2 * i, load(row + i));
   if (rest > 0) {
     uint16_t last[TSR_VL];
     put(last, load(padded));
-    __builtin_memcpy(p + whole, last, static_cast<size_t>(rest) * sizeof(uint16_t));
+    __builtin_memcpy(p + 2 * whole, last, static_cast<size_t>(rest) * sizeof(uint16_t));
   }
 }
 
@@ -185,6 +185,11 @@ TSR_SIMD int64_t query_offset(const View& view, const Sequence& s, int64_t b, in
   return b * view.batch_stride + (s.query_row + i) * view.row_stride + head * view.head_stride;
 }
 
+TSR_SIMD void write_lse(const Problem& p, const Sequence& s, int64_t b, int64_t i, int64_t head, float lse) {
+  if (!p.lse.given()) return;
+  __builtin_memcpy(const_cast<uint8_t*>(element(p.lse, query_offset(p.lse, s, b, i, head))), &lse, sizeof lse);
+}
+
 /// What every kernel does with a finished row: normalise, add the sink, convert, write out and lse. `sum` is the sum of
 /// 2^(score - maximum), scores in base 2; `row` holds the unnormalised output and is overwritten.
 inline void finish_row(const Problem& p, const Sequence& s, int64_t b, int64_t i, int64_t head, float maximum,
@@ -213,7 +218,7 @@ inline void finish_row(const Problem& p, const Sequence& s, int64_t b, int64_t i
     for (int64_t d = 0; d < p.value_dim; d++) row[d] *= factor;
   }
   store_row(p.out.dtype, const_cast<uint8_t*>(element(p.out, query_offset(p.out, s, b, i, head))), p.value_dim, row);
-  if (p.lse.given()) static_cast<float*>(p.lse.data)[query_offset(p.lse, s, b, i, head)] = static_cast<float>(lse);
+  write_lse(p, s, b, i, head, static_cast<float>(lse));
 }
 
 /// Padded rows at or past a sequence's query count: out = 0, lse = -inf.
@@ -221,7 +226,7 @@ inline void clear_rows(const Problem& p, const Sequence& s, int64_t b, int64_t h
   for (int64_t i = queries.begin; i < queries.end; i++) {
     __builtin_memset(const_cast<uint8_t*>(element(p.out, query_offset(p.out, s, b, i, head))), 0,
                      static_cast<size_t>(row_bytes(p.out.dtype, p.value_dim)));
-    if (p.lse.given()) static_cast<float*>(p.lse.data)[query_offset(p.lse, s, b, i, head)] = -kInf;
+    write_lse(p, s, b, i, head, -kInf);
   }
 }
 

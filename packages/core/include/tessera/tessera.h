@@ -8,7 +8,8 @@
  * Rules that hold for every function here
  *  - Every struct that a caller fills begins with `struct_size` and is otherwise zero-initialised; every zero is the
  *    default. A back end reads no further than `struct_size`, and treats what lies beyond as zero. If bytes beyond what
- *    the back end knows are not zero, the caller asks for something that it can't do: ::TSR_UNSUPPORTED.
+ *    the back end knows are not zero, the caller asks for something that it can't do: ::TSR_UNSUPPORTED. Sizes are
+ *    multiples of 8, in every version, so that none ends within a member: others are ::TSR_INVALID_ARGUMENT.
  *  - Tables only grow at their end: check `struct_size` before using a member newer than the ABI version you compiled.
  *  - No exception, abort, exit or output crosses this boundary. A failure is a ::tsr_status, and ::tsr_backend::last_error
  *    has the text: the argument, its value, the allowed values.

@@ -48,12 +48,17 @@ Verdict unsupported(const Parts&... parts) {
     if (::tsr::Verdict verdict_ = (expression); !verdict_.ok()) return verdict_; \
   } while (false)
 
+/// The size of every struct that a caller fills, in every version, is a multiple of this, and no member of it is larger: none is
+/// ever cut in two, and a size that would is no version's.
+constexpr uint32_t kStructStep = 8;
+
 /// Copies a caller's struct of `given` bytes over our zeroed one of `size`; both begin with struct_size.
 Verdict read_sized(const void* from, const char* name, size_t size, void* to);
 
 /// Reads a struct that the caller filled: what is short reads as zero, what is beyond our knowledge has to be zero.
 template <class T>
 Verdict read_struct(const T* from, const char* name, T* to) {
+  static_assert(sizeof(T) % kStructStep == 0, "add a reserved member");
   *to = T{};
   return read_sized(from, name, sizeof(T), to);
 }
