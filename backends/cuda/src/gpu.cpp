@@ -52,8 +52,10 @@ Verdict Gpu::open(int index, const char* name, Gpu** gpu) {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = std::find_if(all.begin(), all.end(), [&](const Gpu* g) { return g->index_ == index; });
   if (found != all.end()) {
+    TSR_TRY((*found)->alive());
+    TSR_TRY((*found)->prepare());
     *gpu = *found;
-    return (*gpu)->alive();
+    return {};
   }
 
   const Driver& driver = host::driver();
@@ -71,18 +73,15 @@ Verdict Gpu::open(int index, const char* name, Gpu** gpu) {
     return {TSR_DEVICE_ERROR,
             text("device ", index, " (", name, "): cuDevicePrimaryCtxRetain: ", driver.describe(error))};
   }
-  auto* const made = new Gpu(index, primary);
-  const Verdict prepared = made->prepare();
-  if (!prepared.ok()) {  // the context stays retained: the next attempt finds it again
-    delete made;
-    return prepared;
-  }
-  all.push_back(made);
-  *gpu = made;
+  all.push_back(new Gpu(index, primary));
+  TSR_TRY(all.back()->prepare());
+  *gpu = all.back();
   return {};
 }
 
+// What it got as far as it came is there at the next attempt.
 Verdict Gpu::prepare() {
+  if (ready_) return {};
   const Current current(*this);
   if (current.error() != CUDA_SUCCESS) {
     return {TSR_DEVICE_ERROR, text("cuCtxPushCurrent: ", driver().describe(current.error()))};
@@ -90,16 +89,19 @@ Verdict Gpu::prepare() {
   const Relaxed relaxed;
   int pools = 0;
   TSR_TRY(check(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, index_), "cudaDeviceGetAttribute"));
-  if (pools == 0) return {};
+  if (pools == 0) {
+    ready_ = true;
+    return {};
+  }
   cudaMemPoolProps props{};
   props.allocType = cudaMemAllocationTypePinned;
   props.location.type = cudaMemLocationTypeDevice;
   props.location.id = index_;
-  TSR_TRY(check(cudaMemPoolCreate(&pool_, &props), "cudaMemPoolCreate"));
+  if (pool_ == nullptr) TSR_TRY(check(cudaMemPoolCreate(&pool_, &props), "cudaMemPoolCreate"));
   uint64_t kept = kKept;
   TSR_TRY(check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &kept), "cudaMemPoolSetAttribute"));
   TSR_TRY(check(cudaStreamCreateWithFlags(&memory_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
-  pooled_ = true;
+  pooled_ = ready_ = true;
   return {};
 }
 
@@ -120,9 +122,12 @@ Verdict Gpu::lost() const {
 
 cudaError_t Gpu::take(uint64_t bytes, void** data) {
   if (!pooled_) return cudaMalloc(data, bytes);
-  const cudaError_t error = cudaMallocFromPoolAsync(data, bytes, pool_, memory_);
+  const cudaError_t taken = cudaMallocFromPoolAsync(data, bytes, pool_, memory_);
+  if (taken != cudaSuccess) return taken;
   // Nothing waits on that stream, so this only makes the memory good for all other streams.
-  return error == cudaSuccess ? cudaStreamSynchronize(memory_) : error;
+  const cudaError_t good = cudaStreamSynchronize(memory_);
+  if (good != cudaSuccess) give_back(*data);
+  return good;
 }
 
 void Gpu::give_back(void* data) {
@@ -159,11 +164,10 @@ void Gpu::collect(bool wait) {
     if (freed.after == nullptr && !mark(&freed)) return false;
     if (freed.after != nullptr) {
       const cudaError_t state = wait ? cudaEventSynchronize(freed.after) : cudaEventQuery(freed.after);
-      if (state == cudaErrorNotReady) {
-        cudaGetLastError();
+      if (state != cudaSuccess) {  // not reached, or nobody knows: work may still use it
+        failed(state, "");
         return false;
       }
-      if (state != cudaSuccess) failed(state, "");
       events_.push_back(freed.after);
     }
     give_back(freed.data);
@@ -220,6 +224,8 @@ void Gpu::remove_owner(ErrorKey owner) {
                 owners_.end());
   collect(false);
   if (owners_.empty() && pooled_) {
+    for (cudaEvent_t event : events_) cudaEventDestroy(event);
+    events_.clear();
     cudaStreamSynchronize(memory_);
     cudaMemPoolTrimTo(pool_, 0);
     cudaGetLastError();

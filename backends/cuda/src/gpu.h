@@ -64,6 +64,8 @@ class Gpu {
   const CUcontext primary_;
   std::atomic<cudaError_t> lost_{cudaSuccess};
 
+  bool ready_ = false;  ///< under the lock of open()
+
   std::mutex mutex_;
   bool pooled_ = false;
   cudaMemPool_t pool_ = nullptr;

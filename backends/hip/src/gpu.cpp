@@ -146,9 +146,12 @@ Verdict Gpu::lost() const {
 
 hipError_t Gpu::take(uint64_t bytes, void** data) {
   if (!pooled_) return hip().hipMalloc(data, bytes);
-  const hipError_t error = hip().hipMallocFromPoolAsync(data, bytes, pool_, memory_);
+  const hipError_t taken = hip().hipMallocFromPoolAsync(data, bytes, pool_, memory_);
+  if (taken != hipSuccess) return taken;
   // Nothing waits on that stream, so this only makes the memory good for all other streams.
-  return error == hipSuccess ? hip().hipStreamSynchronize(memory_) : error;
+  const hipError_t good = hip().hipStreamSynchronize(memory_);
+  if (good != hipSuccess) give_back(*data);
+  return good;
 }
 
 void Gpu::give_back(void* data) {
@@ -185,11 +188,10 @@ void Gpu::collect(bool wait) {
     if (freed.after == nullptr && !mark(&freed)) return false;
     if (freed.after != nullptr) {
       const hipError_t state = wait ? hip().hipEventSynchronize(freed.after) : hip().hipEventQuery(freed.after);
-      if (state == hipErrorNotReady) {
-        hip().hipGetLastError();
+      if (state != hipSuccess) {  // not reached, or nobody knows: work may still use it
+        failed(state, "");
         return false;
       }
-      if (state != hipSuccess) failed(state, "");
       events_.push_back(freed.after);
     }
     give_back(freed.data);
@@ -246,6 +248,8 @@ void Gpu::remove_owner(ErrorKey owner) {
                 owners_.end());
   collect(false);
   if (owners_.empty() && pooled_) {
+    for (hipEvent_t event : events_) hip().hipEventDestroy(event);
+    events_.clear();
     hip().hipStreamSynchronize(memory_);
     hip().hipMemPoolTrimTo(pool_, 0);
     hip().hipGetLastError();

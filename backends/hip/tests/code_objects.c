@@ -1,7 +1,7 @@
 /* The library as it ships: each of its code objects is taken by a device of its architecture, and has every kernel that the
  * plans name. The runtime (argv[2]) looks both up in the code object, and has nothing to run it. */
 #define _POSIX_C_SOURCE 200809L
-#include "attend.h"
+#include "played/attend.h"
 #include "played_child.h"
 
 /* The launch is what fails, not finding the kernel: "error 303", the stub's answer to a launch without kernels. */

@@ -4,7 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <time.h>
 
-#include "attend.h"
+#include "played/attend.h"
 #include "played_child.h"
 
 #define OK(call) CHECK((call) == TSR_OK, "%s", backend->last_error(context))

@@ -3,6 +3,7 @@
 
 #include <iterator>
 #include <memory>
+#include <utility>
 
 #include "ladder/steps.h"
 #include "played/played.h"
@@ -22,9 +23,15 @@ Plan plan_of(const Attention& a, bool splits) {
 
 Plan plan_step(const Attention& a, const Limits&) { return plan_of(a, false); }
 
+template <class Work>
+cudaError_t launch_work(cudaStream_t stream, Work&& work) {
+  const cudaError_t error = emulated::launched();
+  if (error == cudaSuccess) emulated::enqueue(stream, std::forward<Work>(work));
+  return error;
+}
+
 cudaError_t launch(const Attention& a, cudaStream_t stream) {
-  emulated::enqueue(stream, [a] { play(a); });
-  return cudaSuccess;
+  return launch_work(stream, [a] { play(a); });
 }
 
 }  // namespace
@@ -47,12 +54,10 @@ LadderSteps ladder_steps() {
 cudaError_t launch_ladder(const Attention& a, const Plan&, void*, cudaStream_t stream) { return launch(a, stream); }
 
 cudaError_t launch_append(const Append& p, cudaStream_t stream) {
-  emulated::enqueue(stream, [p] { play(p); });
-  return cudaSuccess;
+  return launch_work(stream, [p] { play(p); });
 }
 cudaError_t launch_merge(const Merge& m, cudaStream_t stream) {
-  emulated::enqueue(stream, [shared = std::make_shared<const Merge>(m)] { play(*shared); });
-  return cudaSuccess;
+  return launch_work(stream, [shared = std::make_shared<const Merge>(m)] { play(*shared); });
 }
 
 }  // namespace tsr::cuda

@@ -1,5 +1,6 @@
 #include "runtime.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -12,9 +13,21 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "played/failing.h"
+
 using Work = std::function<void()>;
+
+// Graphs, recorded or ready to launch, that nobody has destroyed.
+struct Counted {
+  static inline std::atomic<int> alive{0};
+  Counted() { ++alive; }
+  Counted(const Counted&) { ++alive; }
+  Counted& operator=(const Counted&) = default;
+  ~Counted() { --alive; }
+};
 
 // What a graph keeps alive: destroyed with the last graph that has it.
 struct UserObject {
@@ -25,7 +38,7 @@ struct UserObject {
 struct CUuserObject_st {
   std::shared_ptr<UserObject> object;
 };
-struct CUgraph_st {
+struct CUgraph_st : Counted {
   std::vector<Work> work;
   std::vector<std::shared_ptr<UserObject>> objects;
 };
@@ -42,6 +55,7 @@ struct CUstream_st {
     }
     changed_.notify_all();
     thread_.join();
+    delete captured;
   }
   void enqueue(Work work) {
     if (captured != nullptr) {
@@ -59,7 +73,7 @@ struct CUstream_st {
     changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
   }
 
-  CUgraph_st* captured = nullptr;
+  CUgraph_st* captured = nullptr;  ///< what is being recorded: it goes with a stream that dies meanwhile
 
  private:
   void run() {
@@ -111,6 +125,7 @@ struct Block {
 // Never destroyed: streams may outlive main().
 struct State {
   std::mutex mutex;
+  std::atomic<int> pools{0};  ///< made
   std::map<char*, Block> blocks;
   size_t used = 0;
   std::set<CUstream_st*> streams;
@@ -123,11 +138,16 @@ State& state() {
 }
 
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local bool asked_in_vain = false;  ///< the last cudaPointerGetAttributes failed
 
 cudaError_t failed(cudaError_t error) {
   last_error = error;
   return error;
 }
+
+// Of every function: what STUB_FAIL wants of this call.
+#define ENTER() \
+  if (const int told = stub_told(__func__)) return failed(static_cast<cudaError_t>(told))
 
 [[noreturn]] void forbidden(const char* what) {
   std::fprintf(stderr, "emulated CUDA: %s\n", what);
@@ -178,7 +198,23 @@ Kind kind_of(const void* data) {
   return at < next->first + next->second.bytes ? next->second.kind : Kind::kPageable;
 }
 
+__attribute__((destructor)) void tell_what_is_left() {
+  State& s = state();
+  std::set<CUstream_st*> streams;
+  {
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    streams = s.streams;
+  }
+  for (CUstream_st* stream : streams) stream->synchronize();  // memory may be on its way back
+  stub_left(s.blocks.size(), s.pools, streams.size(), s.events.size(), Counted::alive);
+}
+
 }  // namespace
+
+cudaError_t emulated::launched() {
+  if (const int told = stub_told("cudaLaunchKernel")) return failed(static_cast<cudaError_t>(told));
+  return cudaSuccess;
+}
 
 void emulated::enqueue(cudaStream_t stream, Work work) { of(stream)->enqueue(std::move(work)); }
 
@@ -189,13 +225,14 @@ const char* cudaGetErrorName(cudaError_t error) {
          : error == cudaErrorStreamCaptureUnsupported ? "cudaErrorStreamCaptureUnsupported"
                                                       : "cudaErrorOfEmulation";
 }
-const char* cudaGetErrorString(cudaError_t) { return "words of the emulation"; }
+const char* cudaGetErrorString(cudaError_t) { return "words of the stub"; }
 cudaError_t cudaGetLastError() {
   const cudaError_t error = last_error;
   last_error = cudaSuccess;
   return error;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  ENTER();
   *value = std::getenv("EMULATED_NO_POOLS") == nullptr;
   return cudaSuccess;
 }
@@ -203,21 +240,35 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
 // ------------------------------------------------------------------------------------------------------------ memory
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
+  ENTER();
+  ++state().pools;
   static char any;
   *pool = reinterpret_cast<cudaMemPool_t>(&any);
   return cudaSuccess;
 }
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  ENTER();
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
+  ENTER();
+  return cudaSuccess;
+}
 cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t, cudaStream_t) {
+  ENTER();
   return allocate(data, bytes, Kind::kDevice);
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
+  ENTER();
   of(stream)->enqueue([data] { release(data); });
   return cudaSuccess;
 }
-cudaError_t cudaMalloc(void** data, size_t bytes) { return allocate(data, bytes, Kind::kDevice); }
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  ENTER();
+  return allocate(data, bytes, Kind::kDevice);
+}
 cudaError_t cudaFree(void* data) {
+  ENTER();
   {
     const std::lock_guard<std::mutex> lock(state().mutex);
     for (CUstream_st* stream : state().streams) stream->synchronize();
@@ -227,17 +278,25 @@ cudaError_t cudaFree(void* data) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  ENTER();
   const std::lock_guard<std::mutex> lock(state().mutex);
   *free = kDeviceMemory - state().used;
   *total = kDeviceMemory;
   return cudaSuccess;
 }
-cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) { return allocate(data, bytes, Kind::kPinned); }
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  ENTER();
+  return allocate(data, bytes, Kind::kPinned);
+}
 cudaError_t cudaFreeHost(void* data) {
+  ENTER();
   release(data);
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
+  asked_in_vain = true;
+  ENTER();
+  asked_in_vain = false;
   const Kind kind = kind_of(data);
   *attributes = cudaPointerAttributes{};
   attributes->type = kind == Kind::kPageable ? cudaMemoryTypeUnregistered
@@ -247,9 +306,18 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  ENTER();
   const bool inwards = kind == cudaMemcpyHostToDevice;
   if (kind != cudaMemcpyDeviceToDevice && kind_of(inwards ? from : to) == Kind::kPageable) {
-    if (of(stream)->captured != nullptr) forbidden("a copy of pageable memory was captured");
+    if (of(stream)->captured != nullptr) {
+      if (asked_in_vain) return failed(cudaErrorStreamCaptureUnsupported);
+      forbidden("a copy of pageable memory was captured");
+    }
+    if (asked_in_vain) {  // whoever wasn't told what memory it is gets what CUDA does then
+      of(stream)->synchronize();
+      std::memcpy(to, from, bytes);
+      return cudaSuccess;
+    }
     if (!inwards || bytes > kTakenAtOnce) forbidden("a copy that waits for its stream");
     const auto* const begin = static_cast<const char*>(from);
     of(stream)->enqueue(
@@ -260,10 +328,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
+  ENTER();
   of(stream)->enqueue([=] { std::memset(data, value, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+  ENTER();
   of(stream)->enqueue([=] { function(argument); });
   return cudaSuccess;
 }
@@ -271,12 +341,14 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 // --------------------------------------------------------------------------------------------------- streams, events
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  ENTER();
   *stream = new CUstream_st;
   const std::lock_guard<std::mutex> lock(state().mutex);
   state().streams.insert(*stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  ENTER();
   {
     const std::lock_guard<std::mutex> lock(state().mutex);
     state().streams.erase(stream);
@@ -285,11 +357,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  ENTER();
   if (of(stream)->captured != nullptr) return failed(cudaErrorStreamCaptureUnsupported);
   of(stream)->synchronize();
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  ENTER();
   const auto made = std::make_shared<CUevent_st>();
   *event = made.get();
   const std::lock_guard<std::mutex> lock(state().mutex);
@@ -297,11 +371,13 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  ENTER();
   const std::lock_guard<std::mutex> lock(state().mutex);
   state().events.erase(event);
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  ENTER();
   if (of(stream)->captured != nullptr) forbidden("an event was recorded into a graph");
   const auto e = of(event);
   long number;
@@ -318,21 +394,25 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  ENTER();
   const auto e = of(event);
   const std::lock_guard<std::mutex> lock(e->mutex);
   return e->reached >= e->recorded ? cudaSuccess : failed(cudaErrorNotReady);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  ENTER();
   const auto e = of(event);
   std::unique_lock<std::mutex> lock(e->mutex);
   e->changed.wait(lock, [&, number = e->recorded] { return e->reached >= number; });
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t stop) {
+  ENTER();
   *milliseconds = std::chrono::duration<float, std::milli>(of(stop)->when - of(start)->when).count();
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  ENTER();
   const auto e = of(event);
   long number;
   {
@@ -348,51 +428,66 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 // ------------------------------------------------------------------------------------------------------------ graphs
 
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
+  ENTER();
+  return cudaSuccess;
+}
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  ENTER();
   *status = of(stream)->captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  ENTER();
   of(stream)->captured = new CUgraph_st;
   return cudaSuccess;
 }
+// Also where it fails the recording is over.
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  *graph = of(stream)->captured;
-  of(stream)->captured = nullptr;
+  std::unique_ptr<CUgraph_st> recorded(std::exchange(of(stream)->captured, nullptr));
+  ENTER();
+  *graph = recorded.release();
   return cudaSuccess;
 }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long*,
                                      cudaGraph_t* graph, const cudaGraphNode_t**, const cudaGraphEdgeData**, size_t*) {
+  ENTER();
   *graph = of(stream)->captured;
   return cudaStreamIsCapturing(stream, status);
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  ENTER();
   *exec = new CUgraphExec_st{*graph};
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  ENTER();
   delete graph;
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  ENTER();
   delete exec;
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  ENTER();
   for (const Work& work : exec->graph.work) of(stream)->enqueue(work);
   of(stream)->enqueue([objects = exec->graph.objects] {});  // as long as it runs, whoever destroys the graph
   return cudaSuccess;
 }
 cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* argument, cudaHostFn_t destroy, unsigned, unsigned) {
+  ENTER();
   *object = new CUuserObject_st{std::shared_ptr<UserObject>(new UserObject{destroy, argument})};
   return cudaSuccess;
 }
 cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned) {
+  ENTER();
   delete object;
   return cudaSuccess;
 }
 cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned, unsigned) {
+  ENTER();
   graph->objects.push_back(object->object);
   delete object;
   return cudaSuccess;

@@ -1,16 +1,26 @@
 /* A libcuda.so.1 with no GPU behind it, that answers the probe's questions as the environment says:
  *   STUB_VERSION   what cuDriverGetVersion gives (13000)         STUB_INIT      what cuInit returns (0)
  *   STUB_DEVICES   compute capabilities: "90,75" (none)          STUB_RETAIN    what cuDevicePrimaryCtxRetain returns (801)
+ *   STUB_FAIL, STUB_RECORD   as backends/common/tests/played/failing.h says
  * Behind a context, if STUB_RETAIN is 0, there is nothing: only the emulated runtime (tests/emulated) works with it. */
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "played/failing.h"
+
 #undef cuDeviceTotalMem
 #undef cuCtxPushCurrent
 #undef cuCtxPopCurrent
 #undef cuDeviceGetUuid
+
+/* Names as the documentation has them, without the versions that cuda.h adds. */
+#define ENTER(name)                   \
+  do {                                \
+    const int told = stub_told(name); \
+    if (told) return (CUresult)told;  \
+  } while (0)
 
 static int number(const char* name, int otherwise) {
   const char* value = getenv(name);
@@ -29,10 +39,12 @@ static int devices(int* capabilities) {
 }
 
 CUresult cuInit(unsigned flags) {
+  ENTER("cuInit");
   (void)flags;
   return (CUresult)number("STUB_INIT", 0);
 }
 CUresult cuDriverGetVersion(int* version) {
+  ENTER("cuDriverGetVersion");
   *version = number("STUB_VERSION", 13000);
   return CUDA_SUCCESS;
 }
@@ -48,28 +60,34 @@ CUresult cuGetErrorString(CUresult error, const char** text) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int* count) {
+  ENTER("cuDeviceGetCount");
   int capabilities[16];
   *count = devices(capabilities);
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGet(CUdevice* device, int index) {
+  ENTER("cuDeviceGet");
   *device = index;
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
+  ENTER("cuDeviceGetName");
   snprintf(name, (size_t)length, "Stub GPU %d", device);
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  ENTER("cuDeviceGetUuid");
   memset(uuid, 0xa0 + device, sizeof *uuid);
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
+  ENTER("cuDeviceTotalMem");
   (void)device;
   *bytes = (size_t)1 << 30;
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+  ENTER("cuDeviceGetAttribute");
   int capabilities[16];
   devices(capabilities);
   switch (attribute) {
@@ -95,16 +113,19 @@ static __thread CUcontext stack[16];
 static __thread int depth;
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  ENTER("cuDevicePrimaryCtxRetain");
   static char contexts[16];
   *context = (CUcontext)&contexts[device];
   return (CUresult)number("STUB_RETAIN", CUDA_ERROR_NOT_SUPPORTED);
 }
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  ENTER("cuCtxPushCurrent");
   if (depth == 16) return CUDA_ERROR_INVALID_VALUE;
   stack[depth++] = context;
   return CUDA_SUCCESS;
 }
 CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  ENTER("cuCtxPopCurrent");
   if (depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
   *context = stack[--depth];
   return CUDA_SUCCESS;

@@ -5,8 +5,7 @@
 // show on some machines only: freed memory is overwritten; what would wait for a stream aborts, as does what is done with
 // another device current than the stream's, and an event that is recorded into a graph.
 //   STUB_DEVICES   gcnArchName of each device, "gfx942:sramecc+:xnack-,gfx1030" (none: hipErrorNoDevice, as HIP answers)
-//   STUB_FAIL      "hipMalloc=2": that call returns 2; "hipMalloc=2@3": its third call does, once
-//   STUB_RECORD    a file that gets the name of each call, and what a kernel is launched with
+//   STUB_FAIL, STUB_RECORD, STUB_LEFT   backends/common/tests/played/failing.h; recorded is also what a kernel is launched with
 // TSR_STUB_HIP5 makes it one of HIP 5: another struct of properties, under another name.
 #include "hip.h"
 
@@ -28,9 +27,11 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels.h"
+#include "played/failing.h"
 
 namespace tsr::hip::host {
 
@@ -51,7 +52,15 @@ struct Kept {
 struct hipUserObject {
   std::shared_ptr<Kept> kept;
 };
-struct ihipGraph {
+// Graphs, recorded or ready to launch, that nobody has destroyed.
+struct Counted {
+  static inline std::atomic<int> alive{0};
+  Counted() { ++alive; }
+  Counted(const Counted&) { ++alive; }
+  Counted& operator=(const Counted&) = default;
+  ~Counted() { --alive; }
+};
+struct ihipGraph : Counted {
   std::vector<Work> work;
   std::vector<std::shared_ptr<Kept>> kept;
 };
@@ -68,6 +77,7 @@ struct ihipStream_t {
     }
     changed_.notify_all();
     thread_.join();
+    delete captured;
   }
   void enqueue(Work work) {
     if (captured != nullptr) {
@@ -86,7 +96,7 @@ struct ihipStream_t {
   }
 
   const int device;
-  ihipGraph* captured = nullptr;
+  ihipGraph* captured = nullptr;  ///< what is being recorded: it goes with a stream that dies meanwhile
 
  private:
   void run() {
@@ -149,13 +159,12 @@ struct Block {
 // Never destroyed: streams may outlive main().
 struct State {
   std::mutex mutex;
+  std::atomic<int> pools{0};  ///< made
   std::map<char*, Block> blocks;
   size_t used[kMostDevices] = {};
   std::set<hipStream_t> streams;
   hipStream_t legacy[kMostDevices] = {};
   std::map<hipEvent_t, std::shared_ptr<ihipEvent_t>> events;
-  std::mutex calls_mutex;
-  std::map<std::string, int> calls;
   std::atomic<hipError_t> fault{hipSuccess};
 };
 State& state() {
@@ -176,27 +185,10 @@ hipError_t failed(hipError_t error) {
   std::abort();
 }
 
-void record(const std::string& line) {
-  const char* const path = std::getenv("STUB_RECORD");
-  if (path == nullptr) return;
-  if (FILE* const file = std::fopen(path, "a")) {
-    std::fprintf(file, "%s\n", line.c_str());
-    std::fclose(file);
-  }
-}
-
 // What STUB_FAIL wants of this call.
 hipError_t enter(const char* name) {
-  const std::lock_guard<std::mutex> lock(state().calls_mutex);
-  const int call = ++state().calls[name];
-  record(name);
-  const char* const wish = std::getenv("STUB_FAIL");
-  const size_t length = std::strlen(name);
-  if (wish == nullptr || std::strncmp(wish, name, length) != 0 || wish[length] != '=') return hipSuccess;
-  char* end = nullptr;
-  const long error = std::strtol(wish + length + 1, &end, 10);
-  if (*end == '@' && std::atoi(end + 1) != call) return hipSuccess;
-  return failed(static_cast<hipError_t>(error));
+  const int told = stub_told(name);
+  return told == 0 ? hipSuccess : failed(static_cast<hipError_t>(told));
 }
 #define ENTER() \
   if (const hipError_t told = enter(__func__)) return told
@@ -294,6 +286,17 @@ LaunchFunction launch_function() {
     return function;
   }();
   return found;
+}
+
+__attribute__((destructor)) void tell_what_is_left() {
+  State& s = state();
+  std::set<hipStream_t> streams;
+  {
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    streams = s.streams;
+  }
+  for (hipStream_t stream : streams) stream->synchronize();  // memory may be on its way back
+  stub_left(s.blocks.size(), s.pools, streams.size(), s.events.size(), Counted::alive);
 }
 
 }  // namespace
@@ -411,7 +414,9 @@ hipModuleLaunchKernel(hipFunction_t function, unsigned blocks, unsigned blocks_y
                       unsigned threads_y, unsigned threads_z, unsigned, hipStream_t stream, void** parameters,
                       void** extra) {
   ENTER();
-  record("  " + function->kernel + " " + std::to_string(blocks) + " x " + std::to_string(threads));
+  const std::string launch_of =
+      "  " + function->kernel + " " + std::to_string(blocks) + " x " + std::to_string(threads);
+  stub_append("STUB_RECORD", launch_of.c_str());
   if (blocks == 0 || threads == 0 || threads > 1024 || static_cast<uint64_t>(blocks) * threads > UINT32_MAX)
     return failed(hipErrorInvalidValue);
   if (blocks_y != 1 || blocks_z != 1 || threads_y != 1 || threads_z != 1 || extra != nullptr)
@@ -439,6 +444,7 @@ hipModuleLaunchKernel(hipFunction_t function, unsigned blocks, unsigned blocks_y
 HIP(hipError_t) hipMemPoolCreate(hipMemPool_t* pool, const hipMemPoolProps* props) {
   ENTER();
   if (props->location.id != current_device) forbidden("a pool of another device");
+  ++state().pools;
   static char any;
   *pool = reinterpret_cast<hipMemPool_t>(&any);
   return hipSuccess;
@@ -627,10 +633,11 @@ HIP(hipError_t) hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode) 
   of(stream)->captured = new ihipGraph;
   return hipSuccess;
 }
+// Also where it fails the recording is over.
 HIP(hipError_t) hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph) {
+  std::unique_ptr<ihipGraph> recorded(std::exchange(of(stream)->captured, nullptr));
   ENTER();
-  *graph = of(stream)->captured;
-  of(stream)->captured = nullptr;
+  *graph = recorded.release();
   return hipSuccess;
 }
 HIP(hipError_t)
