@@ -17,7 +17,7 @@ export const variants = {
     "-DCMAKE_C_COMPILER=clang-22",
     "-DCMAKE_CXX_COMPILER=clang++-22",
     "-DTSR_SANITIZE=fuzzer-no-link,address,undefined",
-    "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+    ...checked,
     `-DTSR_ISAS=${process.arch === "x64" ? "portable;avx2" : "portable"}`,
   ],
   // The NEON kernels, cross-compiled and run on this machine by an emulator.

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "reach.h"
 #include "tessera/tessera.h"
 
 enum {
@@ -41,38 +42,6 @@ typedef struct {
 
 static const tsr_backend* real_backend;
 
-static inline int64_t bytes_of(tsr_dtype dtype, int64_t elements) {
-  switch (dtype) {
-    case TSR_F32:
-    case TSR_I32:
-      return elements * 4;
-    case TSR_F16:
-    case TSR_BF16:
-      return elements * 2;
-    case TSR_Q8_0:
-      return (elements + 31) / 32 * 34;
-    case TSR_Q4_0:
-      return (elements + 31) / 32 * 18;
-    default:
-      return elements;
-  }
-}
-
-/* Bytes that a view reaches; -1 if it makes no sense, which is the back end's to say. */
-static inline int64_t reach_of(const tsr_tensor* t) {
-  int64_t last = 0;
-  if (t->rank < 1 || t->rank > TSR_MAX_RANK) return -1;
-  for (int d = 0; d < t->rank; ++d) {
-    int64_t step;
-    if (t->shape[d] == 0) return 0;
-    if (t->shape[d] < 0 || t->stride[d] < 0) return -1;
-    if (t->shape[d] > 1 && (__builtin_mul_overflow(t->shape[d] - 1, t->stride[d], &step) ||
-                            __builtin_add_overflow(last, step, &last) || last > 1 << 28))
-      return -1;
-  }
-  return bytes_of(t->dtype, last + 1);
-}
-
 static inline int add_region(transfer* t, void* host, uint64_t bytes, use used) {
   int at = 0;
   while (at < t->region_count && t->regions[at].host != host) ++at;
@@ -94,7 +63,7 @@ static inline const tsr_tensor* stage(transfer* t, const tsr_tensor* from, use u
   memset(to, 0, sizeof *to);
   memcpy(to, from, from->struct_size < sizeof *to ? from->struct_size : sizeof *to);
   if (to->struct_size > sizeof *to) to->struct_size = sizeof *to;
-  const int64_t reach = reach_of(to);
+  const int64_t reach = reach_of(to, 1 << 28);
   if (to->data == NULL || reach < 0) return from;
   t->region_of[t->tensor_count++] = add_region(t, to->data, (uint64_t)reach, used);
   return to;

@@ -8,26 +8,10 @@
 #include <vector>
 
 #include "bytes.h"
+#include "reach.h"
 #include "tessera/tessera.h"
 
 namespace fuzz {
-
-inline int64_t size_of(tsr_dtype t, int64_t elements) {
-  switch (t) {
-    case TSR_F32:
-    case TSR_I32:
-      return elements * 4;
-    case TSR_F16:
-    case TSR_BF16:
-      return elements * 2;
-    case TSR_Q8_0:
-      return (elements + 31) / 32 * 34;
-    case TSR_Q4_0:
-      return (elements + 31) / 32 * 18;
-    default:
-      return elements;
-  }
-}
 
 /// A size that a back end may read as far as it says: there is no memory behind our structs. What is larger than the contract
 /// allows is to be refused unread.
@@ -98,7 +82,7 @@ class Scene {
   void place() {
     for (size_t i = 0; i < tensors_.size(); i++) {
       tsr_tensor& t = tensors_[i];
-      const int64_t reach = reach_of(t);
+      const int64_t reach = reach_of(&t, kMost);
       const bool tells = t.struct_size >= sizeof t && t.struct_size <= sizeof t + 64;
       t.data = nullptr;
       t.bytes = 0;
@@ -119,7 +103,7 @@ class Scene {
   /// Indices that are mostly good: 0 to `most`, else anything.
   void indices(tsr_tensor* t, int64_t most) {
     if (t == nullptr || t->data == nullptr || t->dtype != TSR_I32) return;
-    const int64_t count = std::max<int64_t>(0, reach_of(*t)) / 4;
+    const int64_t count = std::max<int64_t>(0, reach_of(t, kMost)) / 4;
     for (int64_t i = 0; i < count && 4 * (i + 1) <= static_cast<int64_t>(room(t->data)); i++) {
       const int64_t value = bytes_.upto(15) == 15 ? bytes_.hostile() : bytes_.upto(most);
       const auto narrow = static_cast<int32_t>(value);
@@ -145,22 +129,6 @@ class Scene {
       if (at >= memory.get() && at < memory.get() + bytes) return static_cast<size_t>(memory.get() + bytes - at);
     }
     return 0;
-  }
-
-  /// Bytes that a view needs; -1 if it makes no sense.
-  static int64_t reach_of(const tsr_tensor& t) {
-    if (t.rank < 1 || t.rank > TSR_MAX_RANK) return -1;
-    int64_t last = 0;
-    for (int d = 0; d < t.rank; d++) {
-      if (t.shape[d] == 0) return 0;
-    }
-    for (int d = 0; d < t.rank; d++) {
-      int64_t step;
-      if (t.shape[d] < 0 || t.stride[d] < 0 || __builtin_mul_overflow(t.shape[d] - 1, t.stride[d], &step) ||
-          __builtin_add_overflow(last, step, &last) || last > kMost)
-        return -1;
-    }
-    return size_of(t.dtype, last + 1);
   }
 
   Bytes& bytes_;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <functional>
 
 namespace fuzz {
 
@@ -55,16 +57,16 @@ int Device::open(const char* library, std::string* trouble) {
   return 0;
 }
 
-void Device::place(Problem& p) {
-  context_ = contexts_[p.seed % contexts_.size()];
+void Device::place(uint64_t seed, const std::vector<Tensor*>& inputs, const std::vector<Tensor*>& outputs) {
+  context_ = contexts_[seed % contexts_.size()];
   if (host_memory_) return;
-  for (const auto& all : {p.inputs(), p.outputs()}) {
-    for (Tensor* t : all) {
+  for (const auto* all : {&inputs, &outputs}) {
+    for (Tensor* t : *all) {
       tsr_buffer* buffer = nullptr;
       if (backend_->buffer_create(context_, t->bytes(), &buffer) == TSR_OK) buffers_[t] = buffer;
     }
   }
-  for (Tensor* t : p.inputs()) send(*t);
+  for (Tensor* t : inputs) send(*t);
 }
 
 uint8_t* Device::base_of(Tensor& t) {
@@ -90,15 +92,80 @@ void Device::release() {
   buffers_.clear();
 }
 
-Device::Outcome Device::attend(Problem& p, const std::string& kernel, int32_t splits) {
-  Outcome outcome;
-  std::vector<tsr_tensor> tensors;
-  tensors.reserve(32);
-  const auto as = [&](const Problem::Holder& t) -> const tsr_tensor* {
+namespace {
+
+/// Tensors of one call as the contract wants them, with addresses that stay.
+class Described {
+ public:
+  template <class Base>
+  explicit Described(Base&& base) : base_(base) {}
+  const tsr_tensor* operator()(const Holder& t) {
     if (!t) return nullptr;
-    tensors.push_back(t->described(base_of(*t)));
-    return &tensors.back();
-  };
+    all_.push_back(t->described(base_(*t)));
+    return &all_.back();
+  }
+
+ private:
+  std::function<uint8_t*(Tensor&)> base_;
+  std::deque<tsr_tensor> all_;
+};
+
+}  // namespace
+
+// What every call is held to. `call` returns its status.
+template <class Call>
+Device::Outcome Device::run(const std::vector<Tensor*>& outputs, Call&& call) {
+  Outcome outcome;
+  for (Tensor* t : outputs) {
+    if (!send(*t)) outcome.trouble = "the memory of " + t->name() + " can't be written";
+  }
+  outcome.status = call();
+  if (outcome.status != TSR_OK) outcome.text = backend_->last_error(context_);
+  const tsr_status waited = backend_->stream_synchronize(context_, nullptr);
+  if (waited != TSR_OK) outcome.trouble = std::string("the device failed: ") + backend_->last_error(context_);
+  if (outcome.status != TSR_OK && outcome.status != TSR_UNSUPPORTED) outcome.trouble = "refused: " + outcome.text;
+  if (outcome.status == TSR_UNSUPPORTED && outcome.text.empty()) outcome.trouble = "declined without a reason";
+  for (Tensor* t : outputs) {
+    if (!fetch(*t)) outcome.trouble = "the memory of " + t->name() + " can't be read";
+  }
+  return outcome;
+}
+
+Device::Outcome Device::append(Append& a) {
+  Described as([this](Tensor& t) { return base_of(t); });
+  tsr_append_desc d{};
+  d.struct_size = sizeof d;
+  if (a.advance) d.flags = TSR_APPEND_ADVANCE;
+  d.k = as(a.k), d.v = as(a.v), d.q = as(a.q), d.q_out = as(a.in_place ? a.q : a.q_out);
+  d.cache_k = as(a.cache_k), d.cache_v = as(a.cache_v), d.page_table = as(a.table);
+  d.lengths = as(a.lengths), d.new_lens = as(a.new_lens), d.cu_seqlens = as(a.cu);
+  d.k_scale = as(a.k_scale), d.v_scale = as(a.v_scale);
+  tsr_rope_desc rope{};
+  rope.struct_size = sizeof rope;
+  rope.pairing = a.interleaved ? TSR_ROPE_INTERLEAVED : TSR_ROPE_HALF;
+  rope.theta = a.theta;
+  rope.scale = a.rope_scale;
+  rope.dims = a.rope_dims;
+  rope.positions = as(a.positions);
+  if (a.rope) d.rope = &rope;
+  return run(a.outputs(), [&] { return backend_->kv_append(context_, nullptr, &d); });
+}
+
+Device::Outcome Device::merge(Merge& m) {
+  Described as([this](Tensor& t) { return base_of(t); });
+  std::vector<const tsr_tensor*> outs, lses;
+  for (const Holder& t : m.outs) outs.push_back(as(t));
+  for (const Holder& t : m.lses) lses.push_back(as(t));
+  tsr_merge_desc d{};
+  d.struct_size = sizeof d;
+  d.count = static_cast<int32_t>(outs.size());
+  d.outs = outs.data(), d.lses = lses.data();
+  d.out = as(m.out), d.lse = as(m.lse);
+  return run(m.outputs(), [&] { return backend_->merge(context_, nullptr, &d); });
+}
+
+Device::Outcome Device::attend(Problem& p, const std::string& kernel, int32_t splits) {
+  Described as([this](Tensor& t) { return base_of(t); });
   tsr_attention_desc d{};
   d.struct_size = sizeof d;
   d.q = as(p.q), d.k = as(p.k), d.v = as(p.v), d.out = as(p.out), d.lse = as(p.lse);
@@ -116,9 +183,6 @@ Device::Outcome Device::attend(Problem& p, const std::string& kernel, int32_t sp
   d.kernel = kernel.empty() ? nullptr : kernel.c_str();
   d.num_splits = splits;
 
-  for (Tensor* t : p.outputs()) {
-    if (!send(*t)) outcome.trouble = "the memory of " + t->name() + " can't be written";
-  }
   const tsr_status supported = backend_->supports(context_, &d);
   uint64_t needed = 0;
   const tsr_status sized = backend_->attention_workspace(context_, &d, &needed);
@@ -136,18 +200,10 @@ Device::Outcome Device::attend(Problem& p, const std::string& kernel, int32_t sp
   }
   d.workspace = workspace;
   d.workspace_bytes = needed;
-  outcome.status = backend_->attention(context_, nullptr, &d);
-  if (outcome.status != TSR_OK) outcome.text = backend_->last_error(context_);
-  const tsr_status waited = backend_->stream_synchronize(context_, nullptr);
-  if (waited != TSR_OK) outcome.trouble = std::string("the device failed: ") + backend_->last_error(context_);
+  Outcome outcome = run(p.outputs(), [&] { return backend_->attention(context_, nullptr, &d); });
   if (outcome.status != supported || outcome.status != sized)
     outcome.trouble = "supports says " + std::to_string(supported) + ", attention_workspace " + std::to_string(sized) +
                       ", attention " + std::to_string(outcome.status) + ": " + outcome.text;
-  if (outcome.status != TSR_OK && outcome.status != TSR_UNSUPPORTED) outcome.trouble = "refused: " + outcome.text;
-  if (outcome.status == TSR_UNSUPPORTED && outcome.text.empty()) outcome.trouble = "declined without a reason";
-  for (Tensor* t : p.outputs()) {
-    if (!fetch(*t)) outcome.trouble = "the memory of " + t->name() + " can't be read";
-  }
   if (workspace != nullptr) {
     uint8_t guard[64];
     backend_->copy(context_, nullptr, guard, workspace + needed, sizeof guard, TSR_COPY_DEVICE_TO_HOST);

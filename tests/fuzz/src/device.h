@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "append.h"
+#include "merge.h"
 #include "problem.h"
 
 namespace fuzz {
@@ -30,9 +32,12 @@ class Device {
   bool complete() const { return name_ == "cpu"; }
   const std::vector<std::string>& kernels() const { return kernels_; }
 
-  void place(Problem& p);
-  /// Runs it; outputs are in host memory afterwards.
+  /// Brings the tensors of a call to the device, inputs with what they hold; to a context that `seed` chooses.
+  void place(uint64_t seed, const std::vector<Tensor*>& inputs, const std::vector<Tensor*>& outputs);
+  /// Each brings the outputs there, calls, and brings them back.
   Outcome attend(Problem& p, const std::string& kernel, int32_t splits);
+  Outcome append(Append& a);
+  Outcome merge(Merge& m);
   /// Brings a tensor's memory back. False, and no more, if that fails.
   bool fetch(Tensor& t);
   void release();
@@ -40,6 +45,8 @@ class Device {
  private:
   uint8_t* base_of(Tensor& t);
   bool send(Tensor& t);
+  template <class Call>
+  Outcome run(const std::vector<Tensor*>& outputs, Call&& call);
 
   const tsr_backend* backend_ = nullptr;
   std::vector<tsr_context*> contexts_;  ///< of different numbers of threads, taken by turns

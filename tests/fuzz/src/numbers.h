@@ -2,35 +2,19 @@
 // conversions (tessera/common/numeric.h), so that a mistake there shows.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <vector>
 
+#include "reach.h"
 #include "tessera/tessera.h"
 
 namespace fuzz {
 
 inline bool is_block(tsr_dtype t) { return t == TSR_Q8_0 || t == TSR_Q4_0; }
-
-/// Bytes of `elements` of a type; of whole blocks where it has them.
-inline int64_t bytes_of(tsr_dtype t, int64_t elements) {
-  switch (t) {
-    case TSR_F32:
-    case TSR_I32:
-      return elements * 4;
-    case TSR_F16:
-    case TSR_BF16:
-      return elements * 2;
-    case TSR_Q8_0:
-      return elements / 32 * 34;
-    case TSR_Q4_0:
-      return elements / 32 * 18;
-    default:
-      return elements;
-  }
-}
 
 /// A binary floating-point type with gradual underflow: the exponent of its smallest normal number, its bits of fraction,
 /// its largest finite value.
@@ -82,6 +66,14 @@ inline double rounded(tsr_dtype t, double x) {
   const int exponent = std::ilogb(x) > f.least_exponent ? std::ilogb(x) : f.least_exponent;
   const double unit = std::ldexp(1, exponent - f.fraction), r = std::nearbyint(x / unit) * unit;
   return std::fabs(r) > f.largest ? std::copysign(std::numeric_limits<double>::infinity(), x) : r;
+}
+
+/// Most that rounding a number of this size to a type may cost.
+inline double half_unit(tsr_dtype t, double size) {
+  if (t == TSR_F32) return size * 0x1p-24 + 0x1p-149;
+  const Format f = format_of(t);
+  const int exponent = size > 0 ? std::max(std::ilogb(size), f.least_exponent) : f.least_exponent;
+  return std::ldexp(1, exponent - f.fraction - 1);
 }
 
 /// Every value of f16, bf16 or f8_e4m3, by its bits.

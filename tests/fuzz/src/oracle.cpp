@@ -7,7 +7,7 @@
 namespace fuzz {
 namespace {
 
-std::vector<float> decoded(const Problem::Holder& t) { return t ? t->decoded() : std::vector<float>(); }
+std::vector<float> decoded(const Holder& t) { return t ? t->decoded() : std::vector<float>(); }
 
 bool any_f32(const Problem& p) { return p.q->dtype() == TSR_F32 || p.k->dtype() == TSR_F32 || p.v->dtype() == TSR_F32; }
 

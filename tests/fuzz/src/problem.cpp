@@ -6,35 +6,6 @@
 #include "fill.h"
 
 namespace fuzz {
-namespace {
-
-Layout layout(Random& r) {
-  return r.of(
-      {Layout::kContiguous, Layout::kContiguous, Layout::kTransposed, Layout::kGaps, Layout::kGaps, Layout::kRepeated});
-}
-
-Problem::Holder make(const char* name, tsr_dtype dtype, std::vector<int64_t> shape, Random& r,
-                     Layout layout = Layout::kContiguous) {
-  return std::make_unique<Tensor>(name, dtype, std::move(shape), layout, false, r);
-}
-
-Problem::Holder list(const char* name, const std::vector<int32_t>& values, Random& r) {
-  auto t = make(name, TSR_I32, {static_cast<int64_t>(values.size())}, r);
-  std::memcpy(t->row(0), values.data(), values.size() * 4);
-  return t;
-}
-
-template <class Value>
-Problem::Holder floats(const char* name, int64_t count, Random& r, Value value) {
-  auto t = make(name, TSR_F32, {count}, r);
-  for (int64_t i = 0; i < count; i++) {
-    const auto x = static_cast<float>(value());
-    std::memcpy(t->row(0) + 4 * i, &x, 4);
-  }
-  return t;
-}
-
-}  // namespace
 
 Problem::Problem(uint64_t number, const Limits& limits) : seed(number) {
   Random r(number);
@@ -53,12 +24,8 @@ void Problem::draw_shape(Random& r, const Limits& limits) {
   batch = r.of<int64_t>({1, 1, 2, 3, 4});
   kv_heads = r.of<int64_t>({1, 1, 2, 3, 4});
   int64_t ratio = r.of<int64_t>({1, 1, 2, 3, 4, 5, 7, 8, 12});
-  const auto head_dim = [&r]() -> int64_t {
-    if (r.one_in(3)) return 1 + r.log_uniform(511);
-    return r.one_in(2) ? 8 * r.between(1, 32) : r.of<int64_t>({32, 64, 64, 80, 96, 128, 128, 192, 256});
-  };
-  dim = head_dim();
-  value_dim = r.one_in(3) ? head_dim() : dim;
+  dim = draw_head_dim(r);
+  value_dim = r.one_in(3) ? draw_head_dim(r) : dim;
   queries = r.one_in(3) ? r.between(0, 16) : r.log_uniform(4096);
   keys = r.log_uniform(4096);
   for (;;) {
@@ -96,17 +63,13 @@ void Problem::draw_sequences(Random& r) {
   const auto given = [&](bool given, int64_t most) {
     return given ? lengths(most) : std::vector<int32_t>(static_cast<size_t>(batch), static_cast<int32_t>(most));
   };
-  const auto starts = [](const std::vector<int32_t>& counts) {
-    std::vector<int32_t> all{0};
-    for (int32_t n : counts) all.push_back(all.back() + n);
-    return all;
-  };
   const bool some_q = packed_q || (form != kFull && !r.one_in(3)),
              some_k = form != kFull && (form != kPadded || !r.one_in(4));
   query_counts = given(some_q, queries);
   key_counts = given(some_k, keys);
-  if (packed_q) start_q = starts(query_counts), queries = *std::max_element(query_counts.begin(), query_counts.end());
-  if (packed_k) start_k = starts(key_counts), keys = *std::max_element(key_counts.begin(), key_counts.end());
+  if (packed_q)
+    start_q = starts_of(query_counts), queries = *std::max_element(query_counts.begin(), query_counts.end());
+  if (packed_k) start_k = starts_of(key_counts), keys = *std::max_element(key_counts.begin(), key_counts.end());
   if (packed_q) cu_q = list("cu_seqlens_q", start_q, r);
   if (packed_k) cu_k = list("cu_seqlens_k", start_k, r);
   if (!packed_q && some_q) lens_q = list("seq_lens_q", query_counts, r);
@@ -119,10 +82,7 @@ void Problem::draw_sequences(Random& r) {
   std::vector<int32_t> used;
   for (int32_t n : key_counts) used.push_back(static_cast<int32_t>((n + page_size - 1) / page_size));
   page_count = std::accumulate(used.begin(), used.end(), int64_t{0}) + 2;
-  std::vector<int32_t> free(static_cast<size_t>(page_count));
-  std::iota(free.begin(), free.end(), 0);
-  for (size_t i = free.size(); i-- > 1;)
-    std::swap(free[i], free[static_cast<size_t>(r.between(0, static_cast<int64_t>(i)))]);
+  std::vector<int32_t> free = shuffled(page_count, r);
   const bool share = r.one_in(4);  // a common beginning
   for (int64_t b = 0; b < batch; b++) {
     for (int64_t p = 0; p < pages_per_entry; p++) {
@@ -166,8 +126,8 @@ void Problem::make_tensors(Random& r) {
     return r.of<tsr_dtype>({TSR_F32, TSR_F16, TSR_BF16, TSR_F8_E4M3, TSR_Q8_0, TSR_Q4_0});
   };
   const tsr_dtype qt = real(), kt = stored(qt), vt = r.one_in(2) ? kt : stored(qt), ot = r.one_in(3) ? real() : qt;
-  if (is_block(kt)) dim = std::min<int64_t>(512, (dim + 31) / 32 * 32);
-  if (is_block(vt)) value_dim = std::min<int64_t>(512, (value_dim + 31) / 32 * 32);
+  dim = fitting(kt, dim);
+  value_dim = fitting(vt, value_dim);
   const auto with = [](std::vector<int64_t> lead, int64_t h, int64_t d) {
     lead.push_back(h), lead.push_back(d);
     return lead;
@@ -177,14 +137,14 @@ void Problem::make_tensors(Random& r) {
   const std::vector<int64_t> lead_k = paged      ? std::vector<int64_t>{page_count, page_size}
                                       : packed_k ? std::vector<int64_t>{start_k.back()}
                                                  : std::vector<int64_t>{batch, keys};
-  q = make("q", qt, with(lead_q, heads, dim), r, layout(r));
-  k = make("k", kt, with(lead_k, kv_heads, dim), r, layout(r));
-  v = make("v", vt, with(lead_k, kv_heads, value_dim), r, layout(r));
+  q = make("q", qt, with(lead_q, heads, dim), r, draw_layout(r));
+  k = make("k", kt, with(lead_k, kv_heads, dim), r, draw_layout(r));
+  v = make("v", vt, with(lead_k, kv_heads, value_dim), r, draw_layout(r));
   const Fill fills = draw_fill(r);
   fill(*q, fills.q, r);
   fill(*k, fills.k, r);
   fill(*v, fills.v, r);
-  out = std::make_unique<Tensor>("out", ot, with(lead_q, heads, value_dim), layout(r), true, r);
+  out = std::make_unique<Tensor>("out", ot, with(lead_q, heads, value_dim), draw_layout(r), true, r);
   if (!r.one_in(4)) {
     const auto shape =
         packed_q ? std::vector<int64_t>{heads, start_q.back()} : std::vector<int64_t>{batch, heads, queries};
@@ -199,11 +159,11 @@ void Problem::make_overlays(Random& r) {
     return std::vector<int64_t>{r.one_in(2) ? batch : 1, r.one_in(2) ? heads : 1, queries, keys};
   };
   if (r.one_in(5)) {
-    bias = make("bias", r.of<tsr_dtype>({TSR_F32, TSR_F16, TSR_BF16}), shape(), r, layout(r));
+    bias = make("bias", r.of<tsr_dtype>({TSR_F32, TSR_F16, TSR_BF16}), shape(), r, draw_layout(r));
     fill_bias(*bias, r);
   }
   if (r.one_in(5)) {
-    mask = make("mask", TSR_BOOL, shape(), r, layout(r));
+    mask = make("mask", TSR_BOOL, shape(), r, draw_layout(r));
     fill_mask(*mask, r);
   }
   if (bias || mask) tell_most = true;  // they are as large as the longest sequence

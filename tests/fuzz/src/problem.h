@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tensor.h"
+#include "parts.h"
 
 namespace fuzz {
 
@@ -30,7 +30,6 @@ struct Problem {
   int64_t window_left = -1, window_right = -1;
   int32_t splits = 0;
 
-  using Holder = std::unique_ptr<Tensor>;
   Holder q, k, v, out, lse, bias, mask, alibi, sinks, query_offset, lens_q, lens_k, cu_q, cu_k, table, k_scale, v_scale;
 
   /// Every tensor that there is: inputs, then outputs.

@@ -38,8 +38,8 @@ class Tensor {
   std::string text() const;
 
   /// Bytes of row `row` (its number in row-major order of the leading dimensions), in host memory.
-  uint8_t* row(int64_t row) { return memory_.get() + offset_ + bytes_of(dtype_, start_of(row)); }
-  const uint8_t* row(int64_t row) const { return memory_.get() + offset_ + bytes_of(dtype_, start_of(row)); }
+  uint8_t* row(int64_t row) { return memory_.get() + place(row); }
+  const uint8_t* row(int64_t row) const { return memory_.get() + place(row); }
   int64_t row_bytes() const { return bytes_of(dtype_, width()); }
 
   /// The whole tensor, contiguous, as numbers.
@@ -48,12 +48,18 @@ class Tensor {
   /// As the contract wants it, at `base`: where the memory's first byte is for the device.
   tsr_tensor described(uint8_t* base) const;
   uint8_t* memory() { return memory_.get(); }
+  const uint8_t* memory() const { return memory_.get(); }
   uint64_t bytes() const { return bytes_; }
 
   /// Outputs: every element NaN, every other byte a canary.
   void spoil();
-  /// Remembers an input's bytes, for `intact`.
+  /// Remembers the bytes: an input's for `intact`, those of what a call writes in part.
   void remember() { before_.assign(memory_.get(), memory_.get() + bytes_); }
+  /// That row as it was then, and all of it.
+  const uint8_t* row_before(int64_t row) const { return before_.data() + place(row); }
+  const std::vector<uint8_t>& before() const { return before_; }
+  /// Byte of the memory at which a row begins.
+  int64_t place(int64_t row) const { return offset_ + bytes_of(dtype_, start_of(row)); }
   /// An input as it was; an output whose bytes between rows are as they were.
   bool intact() const;
   /// An output that nobody wrote to.

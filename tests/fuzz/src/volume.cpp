@@ -1,4 +1,4 @@
-// Random problems through every kernel variant of a back end, each held to the float64 oracle:
+// Random calls of a back end: attention through every kernel variant, appends to a cache, merges, each held to float64:
 //   volume BACKEND.so [--problems 1000] [--seed 1] [--first 0] [--seconds S] [--work 27] [--kernel NAME]
 // Problem n of seed s is the same everywhere; --first n --problems 1 repeats it and tells what it was. --work is the base-2
 // logarithm of the multiplications of the largest. Exit code 77: no device.
@@ -40,13 +40,24 @@ class Run {
 
   void problem(long number) {
     const uint64_t seed = fuzz::Random(options_.seed ^ fuzz::Random(static_cast<uint64_t>(number)).bits()).bits();
+    number_ = number;
+    counts_.problems++;
+    if (seed % 8 == 0) {
+      append(seed);
+    } else if (seed % 16 == 1) {
+      merge(seed);
+    } else {
+      attention(seed);
+    }
+  }
+
+ private:
+  void attention(uint64_t seed) {
     Problem p(seed, {int64_t{1} << options_.work, device_.host_memory()});
     fuzz::Random sampling(seed + 1);
     const Oracle oracle(p, 1 << 20, sampling);
-    counts_.problems++;
-    number_ = number;
     if (options_.problems == 1) std::printf("%s", p.text().c_str());
-    device_.place(p);
+    device_.place(seed, p.inputs(), p.outputs());
     // The free choice first. By its name and with the splits that it said, that variant gives the same bits again.
     const Device::Outcome chosen = attend(p, oracle, "", p.splits);
     const std::vector<uint8_t> bytes = chosen.status == TSR_OK ? bytes_of(p) : std::vector<uint8_t>();
@@ -56,13 +67,61 @@ class Run {
       const Device::Outcome named = attend(p, oracle, kernel, again ? chosen.splits : p.splits);
       if (again && (named.status != TSR_OK || bytes_of(p) != bytes)) fail(p, kernel, "other bits by its name");
     }
-    for (fuzz::Tensor* t : p.inputs()) {
-      if (!device_.fetch(*t) || !t->intact()) fail(p, "-", t->name() + ", an input, was written");
+    check_inputs(p);
+  }
+
+  void append(uint64_t seed) {
+    fuzz::Append a(seed);
+    if (options_.problems == 1) std::printf("%s", a.text().c_str());
+    device_.place(seed, a.inputs(), a.outputs());
+    settle(
+        a, "(append)", device_.append(a), [&] { return a.judge(device_.host_memory()); },
+        [](const fuzz::Tensor& t) { return t.intact(); });
+    check_inputs(a);
+  }
+
+  void merge(uint64_t seed) {
+    fuzz::Merge m(seed);
+    if (options_.problems == 1) std::printf("%s", m.text().c_str());
+    for (fuzz::Tensor* t : m.outputs()) t->spoil();
+    device_.place(seed, m.inputs(), m.outputs());
+    const auto judge = [&] {
+      for (fuzz::Tensor* t : m.outputs()) {
+        if (!t->intact()) return "bytes around " + t->name() + " were written";
+      }
+      return m.judge();
+    };
+    settle(m, "(merge)", device_.merge(m), judge, [](const fuzz::Tensor& t) { return t.untouched(); });
+    check_inputs(m);
+  }
+
+  /// What came of a call that has no variants: right, or declined with nothing written.
+  template <class Call, class Judge, class Untouched>
+  void settle(Call& call, const char* name, const Device::Outcome& outcome, Judge judge, Untouched untouched) {
+    if (!outcome.trouble.empty()) {
+      fail(call, name, outcome.trouble);
+    } else if (outcome.status == TSR_OK) {
+      const std::string wrong = judge();
+      if (!wrong.empty()) fail(call, name, wrong);
+      counts_.results++;
+      counts_.kernels[name]++;
+    } else {
+      for (fuzz::Tensor* t : call.outputs()) {
+        if (!untouched(*t)) fail(call, name, "declined, but wrote to " + t->name());
+      }
+      if (device_.complete()) fail(call, name, "declined: " + outcome.text);
+      counts_.declined++;
+    }
+  }
+
+  template <class Call>
+  void check_inputs(Call& call) {
+    for (fuzz::Tensor* t : call.inputs()) {
+      if (!device_.fetch(*t) || !t->intact()) fail(call, "-", t->name() + ", an input, was written");
     }
     device_.release();
   }
 
- private:
   Device::Outcome attend(Problem& p, const Oracle& oracle, const std::string& kernel, int splits) {
     const std::string name = kernel.empty() ? "(free choice)" : kernel;
     for (fuzz::Tensor* t : p.outputs()) t->spoil();
@@ -93,7 +152,8 @@ class Run {
     return all;
   }
 
-  void fail(const Problem& p, const std::string& kernel, const std::string& what) {
+  template <class Call>
+  void fail(const Call& p, const std::string& kernel, const std::string& what) {
     counts_.failed++;
     std::printf(
         "MISMATCH problem %ld of seed %llu, %s: %s\n%s  again: volume %s --seed %llu --first %ld --problems 1 --work "
