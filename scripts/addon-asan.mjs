@@ -35,6 +35,7 @@ if (process.platform !== "linux" || !runtime || !existsSync(runtime)) {
     ASAN_OPTIONS: "detect_leaks=0:detect_stack_use_after_return=0:alloc_dealloc_mismatch=0",
     UBSAN_OPTIONS: "print_stacktrace=1:halt_on_error=1",
     TESSERA_BACKEND_PATH: library,
+    TESSERA_PROBE_TIMEOUT_MS: "120000", // a probe's process starts slowly under them
   };
   const check = (what, ...args) => {
     const { status, signal, stdout, stderr } = spawnSync(process.execPath, args, { cwd: place, env, encoding: "utf8" });
