@@ -196,16 +196,19 @@ Plan plan_pipeline(const Attention& a, const Limits& limits) {
 }
 
 void launch_pipeline(const Attention& a, const Plan& plan, void*, Launches* launches) {
-  static constexpr const char* kNames[2][2] = {{"attention_pipeline_f16_64", "attention_pipeline_f16_128"},
-                                               {"attention_pipeline_bf16_64", "attention_pipeline_bf16_128"}};
+  static constexpr const char* kNames[2][2][2] = {
+      {{"attention_pipeline_f16_64", "attention_pipeline_f16_128"},
+       {"attention_pipeline_f16_64_paged", "attention_pipeline_f16_128_paged"}},
+      {{"attention_pipeline_bf16_64", "attention_pipeline_bf16_128"},
+       {"attention_pipeline_bf16_64_paged", "attention_pipeline_bf16_128_paged"}}};
   AttentionArguments arguments;
   arguments.attention = a;
   arguments.chiplets = plan.chiplets;
   arguments.tiling.rows = kPipelineRows;
   arguments.tiling.tiles = static_cast<int32_t>((a.max_queries + kPipelineRows - 1) / kPipelineRows);
   const int64_t blocks = static_cast<int64_t>(a.batch) * a.heads * arguments.tiling.tiles;
-  add(launches, kNames[a.q.type == Type::kBF16 ? 1 : 0][a.dim > 64 ? 1 : 0], blocks, kPipelineThreads,
-      sizeof arguments);
+  const char* const name = kNames[a.q.type == Type::kBF16 ? 1 : 0][a.paged() ? 1 : 0][a.dim > 64 ? 1 : 0];
+  add(launches, name, blocks, kPipelineThreads, sizeof arguments);
   if (!launches->failed) launches->of[0].arguments.attention = arguments;
 }
 

@@ -79,10 +79,14 @@ TSR_DECODE(f16_256_blocks, Half, 256, true)
 #endif
 
 #if defined(TSR_CDNA)
-#define TSR_PIPELINE(name, T, dim)                                             \
-  TSR_KERNEL_OF(512, 2) void attention_pipeline_##name(AttentionArguments p) { \
-    TSR_LDS(lds, (pipeline::lds_bytes<dim>()));                                \
-    pipeline::attention<wide::T, dim>(p.attention, p.tiling, p.chiplets, lds); \
+#define TSR_PIPELINE(name, T, dim)                                                     \
+  TSR_KERNEL_OF(512, 2) void attention_pipeline_##name(AttentionArguments p) {         \
+    TSR_LDS(lds, (pipeline::lds_bytes<dim>()));                                        \
+    pipeline::attention<wide::T, dim, false>(p.attention, p.tiling, p.chiplets, lds);  \
+  }                                                                                    \
+  TSR_KERNEL_OF(512, 2) void attention_pipeline_##name##_paged(AttentionArguments p) { \
+    TSR_LDS(lds, (pipeline::lds_bytes<dim>()));                                        \
+    pipeline::attention<wide::T, dim, true>(p.attention, p.tiling, p.chiplets, lds);   \
   }
 TSR_PIPELINE(bf16_64, Brain, 64)
 TSR_PIPELINE(bf16_128, Brain, 128)

@@ -124,8 +124,9 @@ if (process.argv.includes("--table")) {
     const other = sum.lds + sum.memory + sum.scalar;
     const vector = sum.vector + sum.transcendental;
     const share = percent(shareOf(sum));
-    // 128 bytes of LDS a cycle, shared by the SIMDs of a compute unit.
-    const ldsCycles = (sum.ldsBytes * (architecture.startsWith("gfx9") ? 4 : 2)) / 128;
+    // 128 bytes of LDS a cycle, 256 on gfx950, shared by the SIMDs of a compute unit.
+    const ldsCycles =
+      (sum.ldsBytes * (architecture.startsWith("gfx9") ? 4 : 2)) / (architecture === "gfx950" ? 256 : 128);
     const bound = Object.entries({ matrix: sum.matrix, vector, LDS: ldsCycles }).sort(([, a], [, b]) => b - a)[0][0];
     const count = matrixCount(loop);
     const short = name.replace("attention_", "");

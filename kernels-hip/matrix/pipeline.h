@@ -1,5 +1,5 @@
-// Prefill as CDNA wants it: q, k, v of one 16-bit type, head dim 64 or 128, rows aligned to 16 bytes, keys not in pages, no
-// option that changes a score. matrix/attention.h has the rest.
+// Prefill as CDNA wants it: q, k, v of one 16-bit type, head dim 64 or 128, rows aligned to 16 bytes, no option that changes a
+// score; keys in a row or in pages of 2^n, 8 or more. matrix/attention.h has the rest.
 //
 // A block of 8 wavefronts has 256 query rows of one head, 32 a wavefront, each lane a query column; two lanes share one. There
 // are two wavefronts to a SIMD (kOccupancy), and of those two one multiplies while the other does softmax:
@@ -64,7 +64,7 @@ TSR_DEVICE Place place_of(const Attention& a, const Tiling& t, int32_t chiplets,
           static_cast<int32_t>(pair % a.kv_heads * a.group + rest % a.group)};
 }
 
-template <class T, int kDim>
+template <class T, int kDim, bool kPaged>
 struct Pipeline {
   static constexpr int kRowBytes = kDim * 2, kTileBytes = kKeys * kRowBytes;
   static constexpr int kSteps = kDim / 16, kOutTiles = kDim / 32;
@@ -81,6 +81,11 @@ struct Pipeline {
   const char* k;
   const char* v;
   int64_t k_stride, v_stride;
+  // In pages: k and v are those of page 0, and a wavefront's eight rows of a tile are all in one page.
+  const int32_t* page_table;
+  int64_t k_page_stride, v_page_stride;
+  int first_key, page_shift, last_page;
+  int v_page, k_page, later_page;       ///< of the tiles fetched next; the last is looked up a step ahead
   int seen_begin, seen_end;             ///< what the block sees
   int first_inside, inside_tiles;       ///< tiles of which it sees every key
   int first_full, full_tiles;           ///< tiles of which every row of the wavefront sees every key
@@ -119,7 +124,7 @@ struct Pipeline {
       k_offsets[i] = k_offset(i, (i * 64 + lane) * kCopyBytes / kRowBytes);
     }
     const int dims = lane % 32, keys = v_group();
-    v_offset = static_cast<uint32_t>(keys * 4 * static_cast<int32_t>(v_stride) + dims * kWords * 4);
+    v_offset = static_cast<uint32_t>(lane / 32 * 4 * static_cast<int32_t>(v_stride) + dims * kWords * 4);
     const int m = keys / 2, chunk = m / 2 * 2 + keys % 2;
     TSR_UNROLL for (int e = 0; e < 2 * kWords; ++e) {
       const int d = dims * 2 * kWords + e;
@@ -141,34 +146,62 @@ struct Pipeline {
     return static_cast<uint32_t>(tile - first_inside) < static_cast<uint32_t>(inside_tiles);
   }
 
+  /// The page of a wavefront's rows of a tile.
+  TSR_DEVICE int page_of(int tile) const {
+    if constexpr (!kPaged) return 0;
+    const int page = page_table[(first_key + real_key(tile * kKeys + wave * 8)) >> page_shift];
+    return page < 0 ? 0 : page < last_page ? page : last_page;
+  }
+  TSR_DEVICE void look_up_pages() {
+    k_page = page_of(0);
+    later_page = page_of(1);
+  }
+  /// After V of tile - 1 and K of `tile` have been set out for.
+  TSR_DEVICE void next_page(int tile) {
+    v_page = k_page;
+    k_page = later_page;
+    later_page = page_of(tile + 2);
+  }
+  /// Of a key that is among a wavefront's rows of a tile in that page.
+  TSR_DEVICE const char* key_at(const char* first, int64_t stride, int64_t page_stride, int page, int key) const {
+    if constexpr (!kPaged) return first + key * stride;
+    const int slot = (first_key + key) & ((1 << page_shift) - 1);
+    return first + __builtin_amdgcn_readfirstlane(page) * page_stride + slot * stride;
+  }
+
   /// Tiles one after the other, from 0 on. kInside: it is known that the block sees all of the tile.
   template <bool kInside>
   TSR_DEVICE void copy_keys(int buffer, int tile) {
     char* const to = lds + buffer * kTileBytes + wave * (kTileBytes / kWaves);
+    const int first = tile * kKeys + wave * 8;
     if (kInside || inside(tile)) {
-      wide::copy_to_lds<kCopies>(next_keys, k_offsets, to);
+      const char* const from = kPaged ? key_at(k, k_stride, k_page_stride, k_page, first) - kBehind : next_keys;
+      wide::copy_to_lds<kCopies>(from, k_offsets, to);
     } else {
-      const int first = tile * kKeys + wave * 8, least = real_key(first);
+      const int least = real_key(first);
       uint32_t offsets[kCopies];
       TSR_UNROLL for (int i = 0; i < kCopies; ++i) {
         const int row = (i * 64 + lane) * kCopyBytes / kRowBytes;
         offsets[i] = k_offset(i, real_key(first + row) - least);
       }
-      wide::copy_to_lds<kCopies>(k + least * k_stride - kBehind, offsets, to);
+      wide::copy_to_lds<kCopies>(key_at(k, k_stride, k_page_stride, k_page, least) - kBehind, offsets, to);
     }
     next_keys += kKeys * k_stride;
   }
 
   template <bool kInside>
   TSR_DEVICE void load_values(int tile) {
+    const int first = tile * kKeys + wave * 8;
     if (kInside || inside(tile)) {
-      TSR_UNROLL for (int r = 0; r < 4; ++r) staged[r] = global_load<Words>(next_values + r * v_stride, v_offset);
+      const char* const from = kPaged ? key_at(v, v_stride, v_page_stride, v_page, first) : next_values;
+      TSR_UNROLL for (int r = 0; r < 4; ++r) staged[r] = global_load<Words>(from + r * v_stride, v_offset);
     } else {
-      const int first = tile * kKeys, least = real_key(first);
+      const int least = real_key(first);
+      const char* const from = key_at(v, v_stride, v_page_stride, v_page, least);
       TSR_UNROLL for (int r = 0; r < 4; ++r) {
-        const int row = real_key(first + v_group() * 4 + r) - least;
-        staged[r] = global_load<Words>(
-            v + least * v_stride, static_cast<uint32_t>(row * static_cast<int>(v_stride) + lane % 32 * kWords * 4));
+        const int row = real_key(first + lane / 32 * 4 + r) - least;
+        staged[r] =
+            global_load<Words>(from, static_cast<uint32_t>(row * static_cast<int>(v_stride) + lane % 32 * kWords * 4));
       }
     }
     next_values += kKeys * v_stride;
@@ -289,6 +322,7 @@ struct Pipeline {
   TSR_DEVICE void fetch(int buffer, int tile) {
     load_values<kInside>(tile + 1);
     copy_keys<kInside>(buffer, tile + 2);
+    if constexpr (kPaged) next_page(tile + 2);
   }
   TSR_DEVICE void arrive(int buffer) {
     store_values(buffer);
@@ -328,7 +362,7 @@ TSR_DEVICE void store_4(Type type, char* row, int d, float4v x) {
   }
 }
 
-template <class T, int kDim>
+template <class T, int kDim, bool kPaged>
 TSR_DEVICE void attention(const Attention& a, const Tiling& t, int32_t chiplets, char* lds) {
   const Place place = place_of(a, t, chiplets, block_index());
   const int32_t b = place.batch, head = place.head, kv_head = head / a.group;
@@ -336,7 +370,8 @@ TSR_DEVICE void attention(const Attention& a, const Tiling& t, int32_t chiplets,
   const int64_t first_query = place.tile * kRows;
   if (first_query >= (a.packed_q ? s.queries : a.query_rows)) return;
 
-  Pipeline<T, kDim> pipe;
+  typedef pipeline::Pipeline<T, kDim, kPaged> Pipe;
+  Pipe pipe;
   pipe.lds = lds;
   pipe.lane = lane_index();
   pipe.wave = wave_index();
@@ -355,18 +390,18 @@ TSR_DEVICE void attention(const Attention& a, const Tiling& t, int32_t chiplets,
   pipe.factor = __builtin_fabsf(a.scale) * kLog2e;
   const uint32_t sign = a.scale < 0 ? 0x80008000u : 0u;
   const char* const row = a.q.at(b, s.query_row + (real ? query : 0), head) + lane / 32 * 16;
-  TSR_UNROLL for (int d = 0; d < Pipeline<T, kDim>::kSteps; ++d) {
+  TSR_UNROLL for (int d = 0; d < Pipe::kSteps; ++d) {
     pipe.q[d] = real ? *reinterpret_cast<const Operand*>(row + d * 32) ^ sign : Operand{0, 0, 0, 0};
   }
-  TSR_UNROLL for (int d = 0; d < Pipeline<T, kDim>::kOutTiles; ++d) {
+  TSR_UNROLL for (int d = 0; d < Pipe::kOutTiles; ++d) {
     TSR_UNROLL for (int e = 0; e < wide::kSums; ++e) pipe.out[d][e] = 0;
   }
   pipe.reference = negative_infinity();
   pipe.sum = 0;
 
   if (!seen.empty()) {
-    pipe.k = a.k.at(b, s.key_row + first_key, kv_head);
-    pipe.v = a.v.at(b, s.key_row + first_key, kv_head);
+    pipe.k = kPaged ? a.k.at(0, 0, kv_head) : a.k.at(b, s.key_row + first_key, kv_head);
+    pipe.v = kPaged ? a.v.at(0, 0, kv_head) : a.v.at(b, s.key_row + first_key, kv_head);
     pipe.k_stride = a.k.row;
     pipe.v_stride = a.v.row;
     pipe.seen_begin = static_cast<int>(seen.begin - first_key);
@@ -379,13 +414,24 @@ TSR_DEVICE void attention(const Attention& a, const Tiling& t, int32_t chiplets,
     pipe.full_tiles = !common.empty() && behind_full > full ? behind_full - full : 0;
     pipe.row_begin = static_cast<int>(own.begin - first_key);
     pipe.row_size = static_cast<int>(own.size());
-    pipe.next_keys = pipe.k + pipe.wave * 8 * pipe.k_stride - Pipeline<T, kDim>::kBehind;
-    pipe.next_values = pipe.v;
+    pipe.next_keys = pipe.k + pipe.wave * 8 * pipe.k_stride - Pipe::kBehind;
+    pipe.next_values = pipe.v + pipe.wave * 8 * pipe.v_stride;
     pipe.prepare_addresses();
     const int tiles = (pipe.seen_end + kKeys - 1) / kKeys;
+    if constexpr (kPaged) {
+      pipe.page_table = a.page_table + b * a.page_table_stride;
+      pipe.k_page_stride = a.k.batch;
+      pipe.v_page_stride = a.v.batch;
+      pipe.first_key = static_cast<int>(first_key);
+      pipe.page_shift = __builtin_ctz(static_cast<uint32_t>(a.page_size));
+      pipe.last_page = static_cast<int>(clamped(a.page_count - 1, 0, 0x7fffffff));
+      pipe.look_up_pages();
+    }
     pipe.template copy_keys<false>(0, 0);
-    pipe.template copy_keys<false>(1, 1);
+    if constexpr (kPaged) pipe.next_page(0);
     pipe.template load_values<false>(0);
+    pipe.template copy_keys<false>(1, 1);
+    if constexpr (kPaged) pipe.next_page(1);
     pipe.arrive(0);
     block_barrier();
     if (pipe.wave < kWaves / 2) {
@@ -400,7 +446,7 @@ TSR_DEVICE void attention(const Attention& a, const Tiling& t, int32_t chiplets,
   Ending ending = end_row(a, head, pipe.reference - T::kShift, sum);
   if (!real) ending = {0.0f, negative_infinity()};
   char* const to = a.out.at(b, s.query_row + query, head);
-  TSR_UNROLL for (int d = 0; d < Pipeline<T, kDim>::kOutTiles; ++d) {
+  TSR_UNROLL for (int d = 0; d < Pipe::kOutTiles; ++d) {
     TSR_UNROLL for (int e = 0; e < wide::kSums; e += 4) {
       float4v x;
       // Chosen, not multiplied by 0: a row that saw nothing may hold 0 x NaN of another row's V.

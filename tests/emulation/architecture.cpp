@@ -1,10 +1,17 @@
 // The kernels of one architecture, on the emulator. Compiled once for each, with the architecture's macro and
-// -DTSR_ARCHITECTURE=gfx942 and so on; `hip` is then a namespace of that name, so that they can be linked together.
+// -DTSR_ARCHITECTURE=gfx942 and so on; `hip` is then a namespace of that name, so that they can be linked together. With TSR_ROWS
+// it is only the attention kernels of one row (1 plain, 2 matrix, 3 decode, 4 pipeline), and that which cases that name no kernel
+// take.
 #include "architecture.h"
 #include "builtins.h"
 // The kernels as they are.
 #include "../../kernels-hip/kernels.hip"
 
+#if defined(TSR_ROWS)
+#define TSR_ROW(number) (TSR_ROWS == (number))
+#else
+#define TSR_ROW(number) 1
+#endif
 #define TSR_PASTE(a, b) a##b
 #define TSR_NAME(prefix, architecture) TSR_PASTE(prefix, architecture)
 #define TSR_STRING(x) #x
@@ -21,11 +28,13 @@ void call(const void* arguments) {
 
 const tsr::emulation::Kernel kKernels[] = {
     TSR_ENTRY(attention_plain_64_16, AttentionArguments),
+#if TSR_ROW(1)
     TSR_ENTRY(attention_plain_64_64, AttentionArguments),
     TSR_ENTRY(attention_plain_128_16, AttentionArguments),
     TSR_ENTRY(attention_plain_128_64, AttentionArguments),
     TSR_ENTRY(attention_plain_256_16, AttentionArguments),
-#if defined(TSR_MATRIX)
+#endif
+#if TSR_ROW(2) && defined(TSR_MATRIX)
     TSR_ENTRY(attention_matrix_bf16_64, AttentionArguments),
     TSR_ENTRY(attention_matrix_bf16_128, AttentionArguments),
 #if !defined(__gfx90a__)
@@ -47,7 +56,7 @@ const tsr::emulation::Kernel kKernels[] = {
 #endif
 #endif
 #endif
-#if defined(TSR_MATRIX)
+#if TSR_ROW(3) && defined(TSR_MATRIX)
     TSR_ENTRY(attention_decode_bf16_64, AttentionArguments),
     TSR_ENTRY(attention_decode_bf16_128, AttentionArguments),
     TSR_ENTRY(attention_decode_bf16_64_blocks, AttentionArguments),
@@ -71,12 +80,16 @@ const tsr::emulation::Kernel kKernels[] = {
 #endif
 #endif
 #endif
-#if defined(TSR_CDNA)
+#if TSR_ROW(4) && defined(TSR_CDNA)
     TSR_ENTRY(attention_pipeline_bf16_64, AttentionArguments),
+    TSR_ENTRY(attention_pipeline_bf16_64_paged, AttentionArguments),
     TSR_ENTRY(attention_pipeline_bf16_128, AttentionArguments),
+    TSR_ENTRY(attention_pipeline_bf16_128_paged, AttentionArguments),
 #if !defined(__gfx90a__)
     TSR_ENTRY(attention_pipeline_f16_64, AttentionArguments),
+    TSR_ENTRY(attention_pipeline_f16_64_paged, AttentionArguments),
     TSR_ENTRY(attention_pipeline_f16_128, AttentionArguments),
+    TSR_ENTRY(attention_pipeline_f16_128_paged, AttentionArguments),
 #endif
 #endif
     TSR_ENTRY(merge_splits, AttentionArguments),

@@ -1,8 +1,6 @@
 // clang's AMDGPU builtins, as the kernels use them, on the emulator. Included before the unmodified kernel sources, which are
 // then C++ for the host; the architecture is chosen by defining __gfx942__ and so on, as the real compiler does.
 //
-// Layouts of matrix operands (which lane and element holds which row and k) are from AMD's matrix instruction calculator; each
-// function names its instruction. Products are summed in fp32, in the order of k; the chip's own order isn't documented.
 #pragma once
 
 #include <cmath>
@@ -10,6 +8,7 @@
 #include <cstring>
 
 #include "emulator.h"
+#include "matrix.h"
 
 #define TSR_EMULATED 1
 #define __device__
@@ -60,25 +59,31 @@ inline void wait(int counters) {
   if ((counters & 0xc00f) == 0) land_copies();
 }
 
+template <class T>
+const T& input(const void* const* in, int lane) {
+  return *static_cast<const T*>(in[lane]);
+}
+template <class T>
+T& output(void* const* out, int lane) {
+  return *static_cast<T*>(out[lane]);
+}
+
 /// v_readfirstlane_b32, with all lanes there.
 inline int first_lane(int x) {
   int out;
-  meet("readfirstlane", &x, sizeof x, &out, sizeof out,
-       [](const unsigned char (*in)[kSlot], unsigned char (*outs)[kSlot]) {
-         unsigned char first[sizeof(int)];
-         std::memcpy(first, in[0], sizeof first);
-         for (int lane = 0; lane < kLanes; ++lane) std::memcpy(outs[lane], first, sizeof first);
-       });
+  meet("readfirstlane", &x, &out, [](const void* const* in, void* const* outs) {
+    for (int lane = 0; lane < kWave; ++lane) output<int>(outs, lane) = input<int>(in, 0);
+  });
   return out;
 }
 
 /// v_cmp into a mask of the lanes, with all of a wavefront of 64 there.
 inline uint64_t ballot(bool x) {
   uint64_t out;
-  meet("ballot", &x, sizeof x, &out, sizeof out, [](const unsigned char (*in)[kSlot], unsigned char (*outs)[kSlot]) {
+  meet("ballot", &x, &out, [](const void* const* in, void* const* outs) {
     uint64_t mask = 0;
-    for (int lane = 0; lane < kLanes; ++lane) mask |= static_cast<uint64_t>(in[lane][0] != 0) << lane;
-    for (int lane = 0; lane < kLanes; ++lane) std::memcpy(outs[lane], &mask, sizeof mask);
+    for (int lane = 0; lane < kWave; ++lane) mask |= static_cast<uint64_t>(input<bool>(in, lane)) << lane;
+    for (int lane = 0; lane < kWave; ++lane) output<uint64_t>(outs, lane) = mask;
   });
   return out;
 }
@@ -91,17 +96,13 @@ struct Pair {
 inline Pair swap_halves(uint32_t x, uint32_t y) {
   const Pair pair{{x, y}};
   Pair out;
-  meet("permlane32_swap", &pair, sizeof pair, &out, sizeof out,
-       [](const unsigned char (*in)[kSlot], unsigned char (*outs)[kSlot]) {
-         for (int lane = 0; lane < 32; ++lane) {
-           Pair low, high;
-           std::memcpy(&low, in[lane], sizeof low);
-           std::memcpy(&high, in[lane + 32], sizeof high);
-           const Pair new_low{{low.of[0], high.of[0]}}, new_high{{low.of[1], high.of[1]}};
-           std::memcpy(outs[lane], &new_low, sizeof new_low);
-           std::memcpy(outs[lane + 32], &new_high, sizeof new_high);
-         }
-       });
+  meet("permlane32_swap", &pair, &out, [](const void* const* in, void* const* outs) {
+    for (int lane = 0; lane < 32; ++lane) {
+      const Pair &low = input<Pair>(in, lane), &high = input<Pair>(in, lane + 32);
+      output<Pair>(outs, lane) = {{low.of[0], high.of[0]}};
+      output<Pair>(outs, lane + 32) = {{low.of[1], high.of[1]}};
+    }
+  });
   return out;
 }
 
@@ -170,148 +171,4 @@ auto floats_of_f8(int word, bool high) {
   return Floats{f8_to_float<kFormat>(bits), f8_to_float<kFormat>(bits >> 8)};
 }
 
-/// D = A B + C of 16 x 16 x K (or 32 x 32 x K): operands of a lane's A and B by `k_of(lane, element)`, its D by
-/// `row_of(lane, element)`; A's row, and B's and D's column, is lane % kSide.
-template <int kWave, int kSide, int kDepth, class Operand, class Sum, class KOf, class RowOf, class Value>
-Sum matrix_operation(const char* name, Operand a, Operand b, Sum c, KOf, RowOf, Value) {
-  struct In {
-    Operand a, b;
-    Sum c;
-  };
-  constexpr int kElements = sizeof(Operand) / 2, kSums = sizeof(Sum) / 4;
-  const In in{a, b, c};
-  Sum out;
-  meet(name, &in, sizeof in, &out, sizeof out, [](const unsigned char (*ins)[kSlot], unsigned char (*outs)[kSlot]) {
-    static float rows[kSide][kDepth], columns[kSide][kDepth];
-    for (int lane = 0; lane < kWave; ++lane) {
-      In x;
-      std::memcpy(&x, ins[lane], sizeof x);
-      for (int e = 0; e < kElements; ++e) {
-        const int k = KOf{}(lane, e);
-        rows[lane % kSide][k] = Value{}(x.a[e]);
-        columns[lane % kSide][k] = Value{}(x.b[e]);
-      }
-    }
-    for (int lane = 0; lane < kWave; ++lane) {
-      In x;
-      std::memcpy(&x, ins[lane], sizeof x);
-      Sum d;
-      for (int e = 0; e < kSums; ++e) {
-        float sum = x.c[e];
-        const int i = RowOf{}(lane, e);
-        for (int k = 0; k < kDepth; ++k) sum += rows[i][k] * columns[lane % kSide][k];
-        d[e] = sum;
-      }
-      std::memcpy(outs[lane], &d, sizeof d);
-    }
-  });
-  return out;
-}
-
-struct HalfValue {
-  float operator()(_Float16 x) const { return static_cast<float>(x); }
-};
-struct BrainValue {
-  template <class T>
-  float operator()(T bits) const {
-    const uint32_t word = static_cast<uint32_t>(__builtin_bit_cast(uint16_t, bits)) << 16;
-    return __builtin_bit_cast(float, word);
-  }
-};
-/// gfx90a's fp16 and bf16 MFMA takes subnormal operands as 0 (CDNA2 ISA guide, "denormals").
-template <class Value, int kSmallestExponent>
-struct Flushed {
-  template <class T>
-  float operator()(T x) const {
-    const float value = Value{}(x);
-    return std::fabs(value) < std::ldexp(1.0f, kSmallestExponent) ? 0.0f : value;
-  }
-};
-
-// v_mfma_f32_16x16x16_f16, _bf16: four elements a lane.
-struct K16 {
-  int operator()(int lane, int e) const { return 4 * (lane / 16) + e; }
-};
-using Row16 = K16;
-// v_wmma_f32_16x16x16_f16, _bf16 of gfx11, wave32: sixteen elements, both halves of the wavefront hold the same.
-struct K11 {
-  int operator()(int, int e) const { return e; }
-};
-struct Row11 {
-  int operator()(int lane, int e) const { return 2 * e + lane / 16; }
-};
-// The same of gfx12: eight elements.
-struct K12 {
-  int operator()(int lane, int e) const { return 8 * (e / 4) + 4 * (lane / 16) + e % 4; }
-};
-struct Row12 {
-  int operator()(int lane, int e) const { return 8 * (lane / 16) + e; }
-};
-
-#if defined(__gfx90a__)
-using HalfOperand = Flushed<HalfValue, -14>;
-using BrainOperand = Flushed<BrainValue, -126>;
-#else
-using HalfOperand = HalfValue;
-using BrainOperand = BrainValue;
-#endif
-
-// v_mfma_f32_32x32x8_f16, _bf16: four elements a lane; of gfx950, 32x32x16: eight. Sixteen rows of D.
-struct K32x8 {
-  int operator()(int lane, int e) const { return 4 * (lane / 32) + e; }
-};
-struct K32x16 {
-  int operator()(int lane, int e) const { return 8 * (lane / 32) + e; }
-};
-struct Row32 {
-  int operator()(int lane, int e) const { return 8 * (e / 4) + 4 * (lane / 32) + e % 4; }
-};
-typedef int16_t EightWords16 __attribute__((ext_vector_type(8)));
-template <class Value, class A, class C>
-C mfma32x8(const char* name, A a, A b, C c) {
-  return matrix_operation<64, 32, 8>(name, a, b, c, K32x8{}, Row32{}, Value{});
-}
-template <class Value, class A, class C>
-C mfma32x16(const char* name, A a, A b, C c) {
-  return matrix_operation<64, 32, 16>(name, a, b, c, K32x16{}, Row32{}, Value{});
-}
-template <class A, class C>
-C mfma16(const char* name, A a, A b, C c) {
-  return matrix_operation<64, 16, 16>(name, a, b, c, K16{}, Row16{}, HalfOperand{});
-}
-template <class A, class C>
-C mfma16_brain(const char* name, A a, A b, C c) {
-  return matrix_operation<64, 16, 16>(name, a, b, c, K16{}, Row16{}, BrainOperand{});
-}
-template <class Value, class A, class C>
-C wmma11(const char* name, A a, A b, C c) {
-  return matrix_operation<32, 16, 16>(name, a, b, c, K11{}, Row11{}, Value{});
-}
-template <class Value, class A, class C>
-C wmma12(const char* name, A a, A b, C c) {
-  return matrix_operation<32, 16, 16>(name, a, b, c, K12{}, Row12{}, Value{});
-}
-
 }  // namespace tsr::emulation
-
-#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, ...) ::tsr::emulation::mfma16("mfma_f32_16x16x16f16", a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, ...) \
-  ::tsr::emulation::mfma16_brain("mfma_f32_16x16x16bf16_1k", a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x8f16(a, b, c, ...) \
-  ::tsr::emulation::mfma32x8<::tsr::emulation::HalfOperand>("mfma_f32_32x32x8f16", a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(a, b, c, ...) \
-  ::tsr::emulation::mfma32x8<::tsr::emulation::BrainOperand>("mfma_f32_32x32x8bf16_1k", a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x16_f16(a, b, c, ...) \
-  ::tsr::emulation::mfma32x16<::tsr::emulation::HalfOperand>("mfma_f32_32x32x16_f16", a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, c, ...)                          \
-  ::tsr::emulation::mfma32x16<::tsr::emulation::BrainOperand>(                         \
-      "mfma_f32_32x32x16_bf16", __builtin_bit_cast(::tsr::emulation::EightWords16, a), \
-      __builtin_bit_cast(::tsr::emulation::EightWords16, b), c)
-#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c) \
-  ::tsr::emulation::wmma11<::tsr::emulation::HalfValue>("wmma_f32_16x16x16_f16", a, b, c)
-#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c) \
-  ::tsr::emulation::wmma11<::tsr::emulation::BrainValue>("wmma_f32_16x16x16_bf16", a, b, c)
-#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c) \
-  ::tsr::emulation::wmma12<::tsr::emulation::HalfValue>("wmma_f32_16x16x16_f16", a, b, c)
-#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c) \
-  ::tsr::emulation::wmma12<::tsr::emulation::BrainValue>("wmma_f32_16x16x16_bf16", a, b, c)

@@ -1,3 +1,5 @@
+// Fibers, and what they wait for. A lane that has to wait goes on with the next of its wavefront that can run; the last one
+// that comes to a meeting does it for all and goes on itself. A wavefront runs for as long as it can before the next does.
 #include "emulator.h"
 
 #include <sys/mman.h>
@@ -5,150 +7,43 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
-#include <memory>
-#include <vector>
+
+#include "machine.h"
 
 namespace tsr::emulation {
-namespace {
 
-constexpr size_t kStackBytes = 128 * 1024;
-constexpr size_t kLdsBytes =
-    160 * 1024;           // of the largest architecture; kernels say less, and arrays are checked on their own
-constexpr int kWord = 2;  // bytes of a shadow entry
-
-// Saves the callee-saved registers on the stack that is left and takes up the other.
-extern "C" void tsr_emulation_switch(void** from, void* to);
-asm(R"(
-.text
-.globl tsr_emulation_switch
-.hidden tsr_emulation_switch
-tsr_emulation_switch:
-  push %rbp
-  push %rbx
-  push %r12
-  push %r13
-  push %r14
-  push %r15
-  mov %rsp, (%rdi)
-  mov %rsi, %rsp
-  pop %r15
-  pop %r14
-  pop %r13
-  pop %r12
-  pop %rbx
-  pop %rbp
-  ret
-)");
-
-enum class Waits {
-  kNot,
-  kBlock,    // a barrier of the block
-  kWave,     // a barrier of the wavefront
-  kMeeting,  // an operation of the whole wavefront
-  kPermute,  // one of a half, or of the whole
-};
-
-struct Fiber {
-  void* stack_pointer = nullptr;
-  char* stack = nullptr;
-  int index = 0;
-  bool done = false;
-  Waits waits = Waits::kNot;
-  const char* operation = "";
-  uint64_t released = 0;  // counts the meetings that this fiber has left
-  size_t lds_used = 0;
-  struct Copy {
-    const void* from;
-    char* to;
-    size_t bytes;
-  };
-  std::vector<Copy> copies;  // on their way into LDS
-};
-
-struct Wave {
-  int epoch = 0;  // wave barriers and meetings so far: orders the lanes' LDS accesses
-  unsigned char in[kLanes][kSlot];
-  unsigned char out[kLanes][kSlot];
-  int value[kLanes], source[kLanes];
-};
-
-struct Shadow {
-  int16_t writer = -1;  // thread; -1: nobody in this block
-  int16_t reader = -1;
-  bool readers = false;  // more than one since the last write
-  int write_epoch = 0, write_wave_epoch = 0;
-  int read_epoch = 0, read_wave_epoch = 0;
-};
-
-struct Block {
-  uint32_t number = 0;
-  int epoch = 0;
-  alignas(64) unsigned char lds[kLdsBytes];
-  Shadow shadow[kLdsBytes / kWord];
-  size_t lds_bytes = 0;
-};
-
-struct Machine {
-  int wave = 0;
-  uint32_t threads = 0;
-  std::vector<Fiber> fibers;
-  std::vector<Wave> waves;
-  std::unique_ptr<Block> block = std::make_unique<Block>();
-  Fiber* current = nullptr;
-  void* scheduler = nullptr;
-  const std::function<void()>* body = nullptr;
-  Failure failure{};
-  bool failed = false;
-};
-
-// One run at a time: callers hold a lock. Never destroyed: a runtime's threads may run kernels until the process is gone.
 Machine& machine = *new Machine;
 
-[[noreturn]] void fail(const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  char what[256];
-  std::vsnprintf(what, sizeof what, format, arguments);
-  va_end(arguments);
-  const Fiber* const f = machine.current;
-  std::snprintf(machine.failure.text, sizeof machine.failure.text, "%s (block %u, thread %d)", what,
-                machine.block->number, f ? f->index : -1);
-  machine.failed = true;
-  if (f == nullptr) throw machine.failure;
-  // Back to the scheduler, which throws: an exception can't unwind across stacks.
-  tsr_emulation_switch(&machine.current->stack_pointer, machine.scheduler);
-  __builtin_unreachable();
+namespace {
+
+constexpr size_t kStackBytes = 64 * 1024;
+constexpr uint64_t kCanary = 0x5afe57acc5afe57a;
+
+// Leaves the stack that is `saved` to be taken up again here, and takes up the other. It jumps where a call would return, so that
+// the processor, which expects lane after lane at the same place, isn't surprised by every one.
+[[gnu::always_inline]] inline void switch_to(void** saved, void* other) {
+  asm volatile(
+      "lea -128(%%rsp), %%rsp\n\t"
+      "push %%rbp\n\t"
+      "lea 1f(%%rip), %%rax\n\t"
+      "push %%rax\n\t"
+      "mov %%rsp, (%0)\n\t"
+      "mov %1, %%rsp\n\t"
+      "pop %%rax\n\t"
+      "jmp *%%rax\n"
+      "1:\n\t"
+      "pop %%rbp\n\t"
+      "lea 128(%%rsp), %%rsp\n\t"
+      : "+D"(saved), "+S"(other)
+      :
+      : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "memory", "cc", "xmm0",
+        "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",
+        "xmm14", "xmm15");
 }
 
-void pause_fiber() { tsr_emulation_switch(&machine.current->stack_pointer, machine.scheduler); }
-
-Wave& wave_of(const Fiber& f) { return machine.waves[static_cast<size_t>(f.index / machine.wave)]; }
-int lane_of(const Fiber& f) { return f.index % machine.wave; }
-
-void fiber_main() {
-  (*machine.body)();
-  machine.current->done = true;
-  pause_fiber();
-  __builtin_unreachable();
-}
-
-void prepare(Fiber* f, int index) {
-  if (f->stack == nullptr) {
-    f->stack = static_cast<char*>(
-        mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    if (f->stack == MAP_FAILED) fail("no memory for stacks");
-  }
-  f->index = index;
-  f->done = false;
-  f->waits = Waits::kNot;
-  f->lds_used = 0;
-  f->copies.clear();
-  void** top = reinterpret_cast<void**>(f->stack + kStackBytes - 64);
-  *--top = nullptr;  // alignment, as after a call
-  *--top = reinterpret_cast<void*>(&fiber_main);
-  for (int i = 0; i < 6; ++i) *--top = nullptr;
-  f->stack_pointer = top;
-}
+uint64_t bit_of(const Fiber& f) { return uint64_t{1} << f.lane; }
+uint64_t all_lanes() { return machine.wave == 64 ? ~uint64_t{0} : (uint64_t{1} << machine.wave) - 1; }
+uint64_t& waiting(Wave& w, Waits waits) { return w.waiting[static_cast<int>(waits)]; }
 
 const char* name_of(Waits waits) {
   switch (waits) {
@@ -165,99 +60,91 @@ const char* name_of(Waits waits) {
   }
 }
 
-// ---- meetings, decided by the scheduler when nobody can run
+// ---- meetings, when none of a wavefront's lanes can run
 
-struct Group {
-  int first, count;
-};
-
-bool all_wait(Group g, Waits waits, bool but_the_gone) {
-  bool any = false;
-  for (int i = g.first; i < g.first + g.count; ++i) {
-    const Fiber& f = machine.fibers[static_cast<size_t>(i)];
-    if (f.done && but_the_gone) continue;
-    if (f.done || f.waits != waits) return false;
-    any = true;
-  }
-  return any;
+void release(Wave& w, Waits waits, uint64_t lanes) {
+  waiting(w, waits) &= ~lanes;
+  waiting(w, Waits::kNot) |= lanes;
 }
 
-void release(Group g) {
-  for (int i = g.first; i < g.first + g.count; ++i) {
-    Fiber& f = machine.fibers[static_cast<size_t>(i)];
-    if (!f.done) f.waits = Waits::kNot;
-  }
-}
-
-bool same_operation(Group g) {
-  for (int i = g.first + 1; i < g.first + g.count; ++i) {
-    if (std::strcmp(machine.fibers[static_cast<size_t>(i)].operation,
-                    machine.fibers[static_cast<size_t>(g.first)].operation) != 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// A permute among the lanes of g, if none asks beyond.
-bool permute_within(Group g) {
-  Wave& w = machine.waves[static_cast<size_t>(g.first / machine.wave)];
-  const int first = g.first % machine.wave;
-  for (int lane = first; lane < first + g.count; ++lane) {
-    if (w.source[lane] < first || w.source[lane] >= first + g.count) return false;
-  }
+/// A permute among `count` lanes from `first` on, if none asks beyond.
+bool permute_within(Wave& w, int first, int count) {
   int result[kLanes];
-  for (int lane = first; lane < first + g.count; ++lane) result[lane] = w.value[w.source[lane]];
-  for (int lane = first; lane < first + g.count; ++lane) w.value[lane] = result[lane];
-  release(g);
+  for (int lane = first; lane < first + count; ++lane) {
+    const int source = w.source[lane];
+    if (source < first || source >= first + count) return false;
+    result[lane] = w.value[source];
+  }
+  std::memcpy(w.value + first, result + first, sizeof(int) * static_cast<size_t>(count));
+  release(w, Waits::kPermute, (count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1) << first);
   return true;
 }
 
-Compute pending_compute;
-
-bool settle_wave(int first) {
-  const Group whole{first, machine.wave};
-  Wave& w = machine.waves[static_cast<size_t>(first / machine.wave)];
-  if (all_wait(whole, Waits::kMeeting, false) && same_operation(whole)) {
-    std::memcpy(&pending_compute, w.out[0], sizeof pending_compute);
-    pending_compute(w.in, w.out);
-    ++w.epoch;
-    release(whole);
+bool settle(Wave& w) {
+  const uint64_t all = all_lanes();
+  if (waiting(w, Waits::kMeeting) == all && !w.differ) {
+    w.compute(w.in, w.out);
+    w.start = ++machine.clock;
+    release(w, Waits::kMeeting, all);
     return true;
   }
-  if (all_wait(whole, Waits::kWave, true)) {
-    ++w.epoch;
-    release(whole);
+  if (w.alive != 0 && waiting(w, Waits::kWave) == w.alive) {
+    w.start = ++machine.clock;
+    release(w, Waits::kWave, w.alive);
     return true;
   }
   // All lanes together, if they are: one half may ask the other, which asks only itself.
-  if (all_wait(whole, Waits::kPermute, false)) return permute_within(whole);
+  const uint64_t permuting = waiting(w, Waits::kPermute);
+  if (permuting == all) return permute_within(w, 0, machine.wave);
   bool any = false;
   for (int half = 0; half < machine.wave; half += 32) {
-    const Group g{first + half, 32};
-    if (all_wait(g, Waits::kPermute, false) && permute_within(g)) any = true;
+    if ((permuting >> half & 0xffffffffu) == 0xffffffffu && permute_within(w, half, 32)) any = true;
   }
   return any;
 }
 
-bool settle() {
-  const int threads = static_cast<int>(machine.threads);
-  bool any = false;
-  for (int first = 0; first < threads; first += machine.wave) any = settle_wave(first) || any;
-  if (any) return true;
-  if (all_wait(Group{0, threads}, Waits::kBlock, true)) {
-    ++machine.block->epoch;
-    release(Group{0, threads});
-    return true;
+/// On with another lane of the wavefront; back when this one can run.
+void pause_fiber() {
+  Fiber& f = *machine.current;
+  Wave& w = *f.wave;
+  uint64_t& running = waiting(w, Waits::kNot);
+  if (running == 0) settle(w);
+  if (running == 0) {
+    switch_to(&f.stack_pointer, machine.scheduler);
+    return;
   }
-  return false;
+  // The next in turn, so that lanes that are at one place stay together.
+  const uint64_t behind = running & ~(bit_of(f) * 2 - 1);
+  Fiber& next = w.fibers[__builtin_ctzll(behind != 0 ? behind : running)];
+  if (&next == &f) return;
+  machine.current = &next;
+  switch_to(&f.stack_pointer, next.stack_pointer);
+}
+
+void wait_for(Waits waits, const char* operation) {
+  Fiber& f = *machine.current;
+  f.waits = waits;
+  f.operation = operation;
+  waiting(*f.wave, Waits::kNot) &= ~bit_of(f);
+  waiting(*f.wave, waits) |= bit_of(f);
+}
+
+[[noreturn]] void fiber_main() {
+  (*machine.body)();
+  Fiber& f = *machine.current;
+  f.done = true;
+  f.wave->alive &= ~bit_of(f);
+  waiting(*f.wave, Waits::kNot) &= ~bit_of(f);
+  pause_fiber();
+  __builtin_unreachable();
 }
 
 void report_stuck() {
   const Fiber* one = nullptr;
   const Fiber* other = nullptr;
-  for (const Fiber& f : machine.fibers) {
-    if (f.index >= static_cast<int>(machine.threads) || f.done) continue;
+  for (uint32_t i = 0; i < machine.threads; ++i) {
+    const Fiber& f = machine.fibers[i];
+    if (f.done) continue;
     if (one == nullptr) one = &f;
     if (f.waits != one->waits || std::strcmp(f.operation, one->operation) != 0) other = &f;
   }
@@ -270,55 +157,107 @@ void report_stuck() {
        one ? one->operation : "");
 }
 
+// ---- a block
+
+char* stack_of(size_t i) { return machine.stacks + i * kStackBytes; }
+
+void need_stacks(size_t count) {
+  if (machine.stack_count >= count) return;
+  if (machine.stacks != nullptr) munmap(machine.stacks, machine.stack_count * kStackBytes);
+  machine.stack_count = 0;
+  void* const made =
+      mmap(nullptr, count * kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  machine.stacks = made == MAP_FAILED ? nullptr : static_cast<char*>(made);
+  if (machine.stacks == nullptr) fail("no memory for stacks");
+  machine.stack_count = count;
+  for (size_t i = 0; i < count; ++i) std::memcpy(stack_of(i), &kCanary, sizeof kCanary);
+}
+
+void prepare(Fiber& f, int index, Wave* wave) {
+  f.wave = wave;
+  f.index = index;
+  f.lane = index % machine.wave;
+  f.done = false;
+  f.waits = Waits::kNot;
+  f.lds_used = 0;
+  f.copies.clear();
+  // Not all at one distance from their ends, where they would share a few lines of the caches.
+  const size_t apart = static_cast<size_t>(index) % 16 * 832;
+  void** top = reinterpret_cast<void**>(stack_of(static_cast<size_t>(index)) + kStackBytes - 64 - apart);
+  *--top = nullptr;  // alignment, as after a call
+  *--top = reinterpret_cast<void*>(&fiber_main);
+  f.stack_pointer = top;
+}
+
+void begin_block() {
+  if (machine.clock > UINT32_MAX / 2) {
+    std::memset(machine.lds->shadow, 0, sizeof machine.lds->shadow);
+    machine.clock = 0;
+  }
+  machine.block_begin = machine.block_start = ++machine.clock;
+  machine.lds->used = 0;
+  for (size_t i = 0; i < machine.waves.size(); ++i) {
+    Wave& w = machine.waves[i];
+    w = Wave{};
+    w.fibers = machine.fibers.data() + i * static_cast<size_t>(machine.wave);
+    w.alive = w.waiting[0] = all_lanes();
+    w.start = machine.clock;
+    for (int lane = 0; lane < machine.wave; ++lane)
+      prepare(w.fibers[lane], static_cast<int>(i) * machine.wave + lane, &w);
+  }
+}
+
+/// True if that lets the block's threads go on.
+bool settle_block() {
+  bool any = false;
+  for (Wave& w : machine.waves) {
+    if (waiting(w, Waits::kBlock) != w.alive) return false;
+    any = any || w.alive != 0;
+  }
+  if (!any) return false;
+  machine.block_start = ++machine.clock;
+  for (Wave& w : machine.waves) release(w, Waits::kBlock, w.alive);
+  return true;
+}
+
 void run_block() {
-  const size_t threads = machine.threads;
-  Block& block = *machine.block;
-  block.epoch = 0;
-  std::memset(block.lds, 0xff, block.lds_bytes ? block.lds_bytes : kLdsBytes);  // NaN in every type
-  const size_t words = (block.lds_bytes ? block.lds_bytes : kLdsBytes) / kWord;
-  for (size_t i = 0; i < words; ++i) block.shadow[i] = Shadow{};
-  block.lds_bytes = 0;
-  for (Wave& w : machine.waves) w.epoch = 0;
-  for (size_t i = 0; i < threads; ++i) prepare(&machine.fibers[i], static_cast<int>(i));
-  size_t alive = threads;
-  while (alive > 0) {
-    bool ran = false;
-    alive = 0;
-    for (size_t i = 0; i < threads; ++i) {
-      Fiber& f = machine.fibers[i];
-      if (f.done) continue;
-      if (f.waits == Waits::kNot) {
-        machine.current = &f;
-        tsr_emulation_switch(&machine.scheduler, f.stack_pointer);
+  begin_block();
+  do {
+    for (Wave& w : machine.waves) {
+      // Lanes that end may leave others behind that can go on now.
+      while (waiting(w, Waits::kNot) != 0 || settle(w)) {
+        machine.current = &w.fibers[__builtin_ctzll(waiting(w, Waits::kNot))];
+        switch_to(&machine.scheduler, machine.current->stack_pointer);
         if (machine.failed) throw machine.failure;
-        ran = true;
       }
-      if (!f.done) ++alive;
     }
-    if (!settle() && !ran && alive > 0) report_stuck();
+  } while (settle_block());
+  for (const Wave& w : machine.waves) {
+    if (w.alive != 0) report_stuck();
   }
   machine.current = nullptr;
-}
-
-Shadow* shadow_of(const void* at, size_t bytes, const char* what) {
-  Block& block = *machine.block;
-  const auto* const byte = static_cast<const unsigned char*>(at);
-  if (byte < block.lds || byte + bytes > block.lds + block.lds_bytes) {
-    fail("LDS %s outside of the block's %zu bytes, at %td", what, block.lds_bytes, byte - block.lds);
+  for (uint32_t i = 0; i < machine.threads; ++i) {
+    if (std::memcmp(stack_of(i), &kCanary, sizeof kCanary) != 0) fail("the emulator's stacks are too small");
   }
-  if (reinterpret_cast<uintptr_t>(at) % (bytes < 16 ? bytes : 16) != 0)
-    fail("LDS %s of %zu bytes misaligned", what, bytes);
-  return block.shadow + (byte - block.lds) / kWord;
-}
-
-// Two threads' accesses without a barrier between them.
-bool unordered(int16_t other, int epoch, int wave_epoch) {
-  const Fiber& f = *machine.current;
-  if (other < 0 || other == f.index || epoch != machine.block->epoch) return false;
-  return other / machine.wave != f.index / machine.wave || wave_epoch == wave_of(f).epoch;
 }
 
 }  // namespace
+
+void fail(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  char what[256];
+  std::vsnprintf(what, sizeof what, format, arguments);
+  va_end(arguments);
+  Fiber* const f = machine.current;
+  std::snprintf(machine.failure.text, sizeof machine.failure.text, "%s (block %u, thread %d)", what, machine.block,
+                f ? f->index : -1);
+  machine.failed = true;
+  if (f == nullptr) throw machine.failure;
+  // Back to the scheduler, which throws: an exception can't unwind across stacks.
+  switch_to(&f->stack_pointer, machine.scheduler);
+  __builtin_unreachable();
+}
 
 void run(int wave, uint32_t blocks, uint32_t threads, const std::function<void()>& body) {
   machine.wave = wave;
@@ -326,112 +265,48 @@ void run(int wave, uint32_t blocks, uint32_t threads, const std::function<void()
   machine.body = &body;
   machine.failed = false;
   machine.current = nullptr;
-  if (machine.fibers.size() < threads) machine.fibers.resize(threads);
-  machine.waves.resize((threads + static_cast<uint32_t>(wave) - 1) / static_cast<uint32_t>(wave));
   if (threads % static_cast<uint32_t>(wave) != 0) fail("%u threads are no whole wavefronts of %d", threads, wave);
-  for (uint32_t b = 0; b < blocks; ++b) {
-    machine.block->number = b;
-    run_block();
-  }
+  if (machine.fibers.size() < threads) machine.fibers.resize(threads);
+  machine.waves.resize(threads / static_cast<uint32_t>(wave));
+  need_stacks(threads);
+  for (machine.block = 0; machine.block < blocks; ++machine.block) run_block();
 }
 
 int thread_index() { return machine.current->index; }
-uint32_t block_index() { return machine.block->number; }
-int lane_index() { return lane_of(*machine.current); }
+uint32_t block_index() { return machine.block; }
+int lane_index() { return machine.current->lane; }
 
 void block_barrier() {
-  machine.current->waits = Waits::kBlock;
-  machine.current->operation = "";
+  wait_for(Waits::kBlock, "");
   pause_fiber();
 }
 void wave_barrier() {
-  machine.current->waits = Waits::kWave;
-  machine.current->operation = "";
+  wait_for(Waits::kWave, "");
   pause_fiber();
-}
-
-char* lds(size_t bytes) {
-  Block& block = *machine.block;
-  Fiber& f = *machine.current;
-  const size_t at = (f.lds_used + 63) / 64 * 64;
-  f.lds_used = at + bytes;
-  if (f.lds_used > kLdsBytes) fail("%zu bytes of LDS", f.lds_used);
-  if (f.lds_used > block.lds_bytes) block.lds_bytes = f.lds_used;
-  return reinterpret_cast<char*>(block.lds) + at;
-}
-
-void lds_read(const void* at, size_t bytes) {
-  Shadow* const shadow = shadow_of(at, bytes, "read");
-  const Fiber& f = *machine.current;
-  for (size_t i = 0; i < (bytes + kWord - 1) / kWord; ++i) {
-    Shadow& s = shadow[i];
-    if (s.writer < 0) fail("LDS word read that nobody wrote");
-    if (unordered(s.writer, s.write_epoch, s.write_wave_epoch)) {
-      fail("LDS race: thread %d wrote what is read, no barrier between", s.writer);
-    }
-    s.readers = s.readers || (s.reader >= 0 && s.reader != f.index && s.read_epoch == machine.block->epoch);
-    s.reader = static_cast<int16_t>(f.index);
-    s.read_epoch = machine.block->epoch;
-    s.read_wave_epoch = wave_of(f).epoch;
-  }
-}
-
-void lds_write(const void* at, size_t bytes) {
-  Shadow* const shadow = shadow_of(at, bytes, "write");
-  const Fiber& f = *machine.current;
-  for (size_t i = 0; i < (bytes + kWord - 1) / kWord; ++i) {
-    Shadow& s = shadow[i];
-    if (unordered(s.writer, s.write_epoch, s.write_wave_epoch)) {
-      fail("LDS race: thread %d wrote the same word, no barrier between", s.writer);
-    }
-    if (unordered(s.reader, s.read_epoch, s.read_wave_epoch) || (s.readers && s.read_epoch == machine.block->epoch)) {
-      fail("LDS race: thread %d read what is overwritten, no barrier between", s.reader);
-    }
-    s.writer = static_cast<int16_t>(f.index);
-    s.write_epoch = machine.block->epoch;
-    s.write_wave_epoch = wave_of(f).epoch;
-    s.reader = -1;
-    s.readers = false;
-  }
-}
-
-// A copy is a write from here until it lands: both ends are held against what others do.
-void copy_to_lds(const void* from, char* to, size_t bytes) {
-  Fiber& f = *machine.current;
-  char* const at = to + static_cast<size_t>(lane_of(f)) * bytes;
-  lds_write(at, bytes);
-  f.copies.push_back({from, at, bytes});
-}
-void land_copies() {
-  Fiber& f = *machine.current;
-  for (const Fiber::Copy& copy : f.copies) {
-    lds_write(copy.to, copy.bytes);
-    std::memcpy(copy.to, copy.from, copy.bytes);
-  }
-  f.copies.clear();
 }
 
 int permute(int value, int lane) {
   Fiber& f = *machine.current;
-  Wave& w = wave_of(f);
-  w.value[lane_of(f)] = value;
-  w.source[lane_of(f)] = lane & (machine.wave - 1);
-  f.waits = Waits::kPermute;
-  f.operation = "";
+  f.wave->value[f.lane] = value;
+  f.wave->source[f.lane] = lane & (machine.wave - 1);
+  wait_for(Waits::kPermute, "");
   pause_fiber();
-  return w.value[lane_of(f)];
+  return f.wave->value[f.lane];
 }
 
-void meet(const char* operation, const void* in, size_t in_bytes, void* out, size_t out_bytes, Compute compute) {
+void meet(const char* operation, const void* in, void* out, Compute compute) {
   Fiber& f = *machine.current;
-  Wave& w = wave_of(f);
-  if (in_bytes > kSlot || out_bytes > kSlot) fail("%s: operands too large", operation);
-  std::memcpy(w.in[lane_of(f)], in, in_bytes);
-  if (lane_of(f) == 0) std::memcpy(w.out[0], &compute, sizeof compute);
-  f.waits = Waits::kMeeting;
-  f.operation = operation;
+  Wave& w = *f.wave;
+  if (waiting(w, Waits::kMeeting) == 0) {
+    w.operation = operation;
+    w.compute = compute;
+    w.differ = false;
+  }
+  w.differ = w.differ || operation != w.operation;
+  w.in[f.lane] = in;
+  w.out[f.lane] = out;
+  wait_for(Waits::kMeeting, operation);
   pause_fiber();
-  std::memcpy(out, w.out[lane_of(f)], out_bytes);
 }
 
 }  // namespace tsr::emulation

@@ -36,10 +36,10 @@ void copy_to_lds(const void* from, char* to, size_t bytes);
 void land_copies();
 /// The value of another lane: among the 32 lanes of a half if all of them ask within it, else among the whole wavefront.
 int permute(int value, int lane);
-/// Lanes meet, `compute(in, out)` gets all lanes' inputs and fills all outputs (arrays of kLanes slots of kSlot bytes).
+/// Lanes meet: `compute` gets the addresses of all lanes' inputs and of the outputs that it has to fill. `operation` is one literal
+/// for all that do the same.
 constexpr int kLanes = 64;
-constexpr int kSlot = 256;
-using Compute = void (*)(const unsigned char (*in)[kSlot], unsigned char (*out)[kSlot]);
-void meet(const char* operation, const void* in, size_t in_bytes, void* out, size_t out_bytes, Compute compute);
+using Compute = void (*)(const void* const* in, void* const* out);
+void meet(const char* operation, const void* in, void* out, Compute compute);
 
 }  // namespace tsr::emulation

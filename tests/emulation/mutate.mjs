@@ -6,9 +6,9 @@ import { join } from "node:path";
 import { add, line, none, sentence } from "../../scripts/lib/counts.mjs";
 import { buildHip, buildTarget, findHipCompiler, noHipCompiler } from "../../scripts/lib/native.mjs";
 import { fail, root } from "../../scripts/lib/sh.mjs";
-import { buildKernels, conform, emulated } from "./run.mjs";
+import { buildKernels, conform, emulated, inTurn } from "./run.mjs";
 
-/** `find` is in the file exactly once. `kernel`: the row that is looked at alone. */
+/** `find` is in the file exactly once. `kernel`: the row that is built and looked at alone. */
 const mutations = [
   {
     name: "layout: rows of D on RDNA3",
@@ -16,6 +16,7 @@ const mutations = [
     find: "return 2 * e + lane / 16;",
     replace: "return 8 * (lane / 16) + e;",
     architecture: "gfx1100",
+    kernel: "prefill-matrix",
   },
   {
     name: "layout: rows of D on CDNA",
@@ -23,6 +24,7 @@ const mutations = [
     find: "TSR_DEVICE int row_of(int lane, int e) { return 4 * (lane / 16) + e; }",
     replace: "TSR_DEVICE int row_of(int lane, int e) { return lane / 16 + 4 * e; }",
     architecture: "gfx942",
+    kernel: "prefill-matrix",
   },
   {
     name: "layout: k of a fragment on RDNA4",
@@ -30,6 +32,7 @@ const mutations = [
     find: "lds_load<word4v>(row + lane / 16 * 16)",
     replace: "lds_load<word4v>(row + (1 - lane / 16) * 16)",
     architecture: "gfx1201",
+    kernel: "prefill-matrix",
   },
   {
     name: "exchange: gfx11's other half of P",
@@ -37,6 +40,7 @@ const mutations = [
     find: "b[2 * e] = T::round(lane < 16 ? d[e] : other);",
     replace: "b[2 * e] = T::round(d[e]);",
     architecture: "gfx1100",
+    kernel: "prefill-matrix",
   },
   {
     name: "reduction: the upper half of a wavefront of 64",
@@ -44,6 +48,7 @@ const mutations = [
     find: "return kWave == 64 ? larger(x, from_lane(x, lane ^ 32)) : x;",
     replace: "static_cast<void>(lane);\n  return x;",
     architecture: "gfx942",
+    kernel: "prefill-matrix",
   },
   {
     name: "barrier: before K is overwritten",
@@ -51,6 +56,7 @@ const mutations = [
     find: "    block_barrier();\n    TSR_ROLLED for (int chunk",
     replace: "    TSR_ROLLED for (int chunk",
     architecture: "gfx942",
+    kernel: "prefill-matrix",
   },
   {
     name: "barrier: before K is read",
@@ -58,6 +64,7 @@ const mutations = [
     find: "    block_barrier();\n\n    Sum score",
     replace: "\n    Sum score",
     architecture: "gfx1201",
+    kernel: "prefill-matrix",
   },
   {
     name: "barrier: before P is read in the plain kernel",
@@ -65,6 +72,7 @@ const mutations = [
     find: "    block_barrier();  // K has been read by all, and P is whole\n",
     replace: "",
     architecture: "gfx1030",
+    kernel: "prefill-plain",
   },
   {
     name: "mask: one key too many",
@@ -72,6 +80,7 @@ const mutations = [
     find: "j >= begin && j < end ?",
     replace: "j >= begin && j <= end ?",
     architecture: "gfx942",
+    kernel: "prefill-matrix",
   },
   {
     name: "mask: a tile taken for whole",
@@ -79,6 +88,7 @@ const mutations = [
     find: "first + kKeys <= common.end;",
     replace: "first + kKeys <= common.end + kKeys;",
     architecture: "gfx1100",
+    kernel: "prefill-matrix",
   },
   {
     name: "tail: rows of V past the length are read",
@@ -86,6 +96,7 @@ const mutations = [
     find: "if (seen.contains(first + row)) {",
     replace: "if (first + row < a.max_keys) {",
     architecture: "gfx942",
+    kernel: "prefill-matrix",
   },
   {
     name: "pad: a row of K begins where the one before ends",
@@ -93,6 +104,7 @@ const mutations = [
     find: "const Fragment k = load_fragment<T>(k_tile + (n * 16 + column) * kRowBytes",
     replace: "const Fragment k = load_fragment<T>(k_tile + (n * 16 + column) * (kRowBytes - 16)",
     architecture: "gfx1201",
+    kernel: "prefill-matrix",
   },
   {
     name: "rescale: O keeps the older maximum",
@@ -100,6 +112,7 @@ const mutations = [
     find: "out[g][d][e] *= rescale;",
     replace: "out[g][d][e] *= 1.0f;",
     architecture: "gfx942",
+    kernel: "prefill-matrix",
   },
   {
     name: "split: the last part is left out",
@@ -107,6 +120,7 @@ const mutations = [
     find: "  for (int split = 0; split < t.splits; ++split) {\n    const float* const partial",
     replace: "  for (int split = 0; split < t.splits - 1; ++split) {\n    const float* const partial",
     architecture: "gfx1030",
+    kernel: "prefill-plain",
   },
   {
     name: "append: the quadrant of an angle",
@@ -114,6 +128,7 @@ const mutations = [
     find: "quarter == 1 || quarter == 2 ? -c : c",
     replace: "quarter == 2 ? -c : c",
     architecture: "gfx1030",
+    kernel: "prefill-plain",
   },
   {
     name: "append: a quantiser's first largest value",
@@ -121,6 +136,7 @@ const mutations = [
     find: "return {most, from_lane(x, lane & (kWave - 1)), nan};",
     replace: "return {most, lane < 0 ? x : most, nan};",
     architecture: "gfx942",
+    kernel: "prefill-plain",
   },
   ...[
     {
@@ -215,6 +231,18 @@ const mutations = [
       find: "pair = slot / each * chiplets + block % chiplets;",
       replace: "pair = slot / each * chiplets;",
     },
+    {
+      name: "pages: V's is the one that K is at",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "key_at(v, v_stride, v_page_stride, v_page, first)",
+      replace: "key_at(v, v_stride, v_page_stride, k_page, first)",
+    },
+    {
+      name: "pages: a wavefront's place in its page",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "const int slot = (first_key + key) & ((1 << page_shift) - 1);",
+      replace: "const int slot = key & 7;",
+    },
   ].map((mutation) => ({ architecture: "gfx942", kernel: "prefill-pipeline", ...mutation })),
   ...[
     {
@@ -278,6 +306,15 @@ const mutations = [
   })),
 ];
 
+function change(path, find, replace, name) {
+  const original = readFileSync(path, "utf8");
+  if (original.split(find).length !== 2) fail(`${name}: ${path} doesn't have this exactly once:\n${find}`);
+  writeFileSync(
+    path,
+    original.replace(find, () => replace),
+  );
+}
+
 const wanted = process.argv.slice(2);
 const counts = none();
 const compiler = findHipCompiler();
@@ -288,31 +325,32 @@ if (!compiler) {
 }
 buildHip(["tessera-hip"], emulated);
 buildTarget("played-hip7", "hip");
-const copy = mkdtempSync(join(tmpdir(), "tsr-emulation-"));
-const library = join(copy, "mutant.so");
+const copies = mkdtempSync(join(tmpdir(), "tsr-emulation-"));
+const begin = Date.now();
 try {
-  for (const folder of ["kernels-hip", "tests/emulation", "backends/common/include"])
-    cpSync(join(root, folder), join(copy, folder), { recursive: true });
-  for (const { name, file, find, replace, architecture, kernel } of mutations) {
-    if (wanted.length > 0 && !wanted.some((part) => name.includes(part))) continue;
-    const original = readFileSync(join(copy, file), "utf8");
-    if (original.split(find).length !== 2) fail(`${name}: ${file} doesn't have this exactly once:\n${find}`);
-    writeFileSync(
-      join(copy, file),
-      original.replace(find, () => replace),
-    );
-    const built = await buildKernels(compiler, copy, library, [architecture]);
-    const result = built
-      ? await conform(architecture, ["--quick", ...(kernel ? ["--kernel", kernel] : [])], library)
-      : null;
-    writeFileSync(join(copy, file), original);
-    const caught = built && (result === null || result.failed > 0);
-    console.log(`${caught ? "caught" : built ? "SURVIVED" : "DOESN'T COMPILE"}  ${architecture}  ${name}`);
-    add(counts, caught ? { passed: 1 } : { failed: 1 });
-  }
+  const queue = mutations.filter(({ name }) => wanted.length === 0 || wanted.some((part) => name.includes(part)));
+  if (queue.length === 0) fail(`No mutation has ${wanted.join(" or ")} in its name`);
+  // What isn't changed has to pass.
+  const combinations = new Map(queue.map((m) => [`${m.architecture} ${m.kernel}`, m]));
+  for (const { architecture, kernel } of combinations.values()) queue.push({ name: "nothing", architecture, kernel });
+  await inTurn(queue, async ({ name, file, find, replace, architecture, kernel }, worker) => {
+    const copy = join(copies, `${worker}`);
+    const library = join(copy, "mutant.so");
+    for (const folder of ["kernels-hip", "tests/emulation", "backends/common/include"])
+      cpSync(join(root, folder), join(copy, folder), { recursive: true });
+    if (file) change(join(copy, file), find, replace, name);
+    const built = await buildKernels(compiler, copy, library, [architecture], kernel);
+    const result = built ? await conform(architecture, ["--quick", "--kernel", kernel], library) : null;
+    const good = result !== null && result.conformant === !file;
+    const said = result === null ? "" : `  (${result.passed ?? 0} checks passed, ${result.failed ?? "a crash"} failed)`;
+    const verdict = !built ? "DOESN'T COMPILE" : result === null ? "DOESN'T RUN" : file ? "SURVIVED" : "FAILS";
+    console.log(`${good ? (file ? "caught" : "passes") : verdict}  ${architecture} ${kernel}: ${name}${said}`);
+    add(counts, good ? { passed: 1 } : { failed: 1 });
+  });
 } finally {
-  rmSync(copy, { recursive: true, force: true });
+  rmSync(copies, { recursive: true, force: true });
 }
+console.log(`${mutations.length} mutations in the list; ${Math.round((Date.now() - begin) / 1000)} s`);
 console.log(line(counts));
 console.log(sentence(counts));
 process.exitCode = counts.failed > 0 ? 1 : 0;

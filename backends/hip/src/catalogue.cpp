@@ -40,6 +40,8 @@ tsr_kernel_family preferred_family(const Problem& p) {
 const char* pipeline_refuses(const Problem& p) {
   if (p.dim != p.value_dim || (p.dim != 64 && p.dim != 128)) return "it takes head dim 64 or 128 for q, k and v";
   if (p.max_keys >= kPipelineKeys) return "it takes fewer than 2^30 keys";
+  if (p.paged() && (p.page_size < 8 || p.page_size >= kPipelineKeys || (p.page_size & (p.page_size - 1)) != 0))
+    return "it takes pages of 8, 16, 32 and so on keys";
   for (const tsr::View* view : {&p.k, &p.v}) {
     const int64_t bytes = row_bytes(view->dtype, view->row_stride);
     if (bytes < 0 || bytes > kPipelineRowBytes) return "rows of k and v are more than 2^24 bytes apart";
@@ -75,7 +77,7 @@ std::vector<Variant> make_catalogue(const Limits& limits) {
   if (!matrix.usable) matrix.reason = "this device's code object has no kernels of matrix instructions";
 
   pipeline.q_dtypes = pipeline.kv_dtypes = types;
-  pipeline.lacks = kFeatureMixedTypes | kFeatureSoftcap | kFeatureAlibi | kFeatureBias | kFeatureMask | kFeaturePaged;
+  pipeline.lacks = kFeatureMixedTypes | kFeatureSoftcap | kFeatureAlibi | kFeatureBias | kFeatureMask;
   pipeline.alignment = 16;
   pipeline.max_head_dim = 128;
   pipeline.refuses = pipeline_refuses;

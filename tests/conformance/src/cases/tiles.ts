@@ -23,6 +23,24 @@ export const tiles: Case[] = [
     scale: -0.5,
     types: "f16",
   }),
+  attention("tiles/paged", "keys in pages smaller than a tile, shuffled", [2, 70, 590, 2, 1, 64], {
+    lengthsK: [590, 451],
+    pages: { size: 16 },
+    causal: true,
+    types: "f16",
+  }),
+  attention("tiles/paged/128", "in pages larger than a tile, those left of the window NaN", [2, 40, 700, 4, 2, 128], {
+    lengthsK: [700, 130],
+    pages: { size: 128 },
+    window: [500, 0],
+    causal: true,
+    types: "bf16",
+  }),
+  attention("tiles/paged/8", "in pages of eight keys", [1, 33, 390, 1, 1, 128], {
+    lengthsK: [390],
+    pages: { size: 8 },
+    types: "f16",
+  }),
   attention("tiles/packed", "sequences of many tiles next to one of none", [3, 200, 500, 2, 2, 64], {
     packedQ: [200, 0, 130],
     packedK: [500, 0, 450],
