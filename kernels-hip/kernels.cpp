@@ -76,24 +76,24 @@ void add_merge_of_splits(const AttentionArguments& arguments, Launches* launches
 struct Architecture {
   const char* name;
   int32_t wave;
-  bool matrix_f16, matrix_bf16, matrix_options;
+  bool matrix_f16, matrix_bf16, matrix_options, flushes;
   int32_t matrix_max_dim, blocks_max_dim, query_bytes;
   bool pipeline;
   int32_t chiplet_units;  ///< compute units of a chiplet, by AMD's data sheets; 0: there is one
 };
 // As kernels.hip has it.
 constexpr Architecture kArchitectures[] = {
-    {"gfx90a", 64, false, true, true, 256, 256, 0, true, 0},
-    {"gfx942", 64, true, true, true, 256, 256, 0, true, 38},
-    {"gfx950", 64, true, true, true, 256, 256, 0, true, 32},
-    {"gfx1030", 32, false, false, false, 0, 0, 0, false, 0},
-    {"gfx1100", 32, true, true, false, 128, 64, 64, false, 0},
-    {"gfx1101", 32, true, true, false, 128, 64, 64, false, 0},
-    {"gfx1102", 32, true, true, false, 128, 64, 64, false, 0},
-    {"gfx1150", 32, true, true, false, 128, 64, 64, false, 0},
-    {"gfx1151", 32, true, true, false, 128, 64, 64, false, 0},
-    {"gfx1200", 32, true, true, true, 128, 128, 32, false, 0},
-    {"gfx1201", 32, true, true, true, 128, 128, 32, false, 0},
+    {"gfx90a", 64, false, true, true, true, 256, 256, 0, true, 0},
+    {"gfx942", 64, true, true, true, false, 256, 256, 0, true, 38},
+    {"gfx950", 64, true, true, true, false, 256, 256, 0, true, 32},
+    {"gfx1030", 32, false, false, false, false, 0, 0, 0, false, 0},
+    {"gfx1100", 32, true, true, false, false, 128, 64, 64, false, 0},
+    {"gfx1101", 32, true, true, false, false, 128, 64, 64, false, 0},
+    {"gfx1102", 32, true, true, false, false, 128, 64, 64, false, 0},
+    {"gfx1150", 32, true, true, false, false, 128, 64, 64, false, 0},
+    {"gfx1151", 32, true, true, false, false, 128, 64, 64, false, 0},
+    {"gfx1200", 32, true, true, true, false, 128, 128, 32, false, 0},
+    {"gfx1201", 32, true, true, true, false, 128, 128, 32, false, 0},
 };
 
 }  // namespace
@@ -105,6 +105,7 @@ bool set_architecture(const char* name, Limits* limits) {
     limits->matrix_f16 = a.matrix_f16;
     limits->matrix_bf16 = a.matrix_bf16;
     limits->matrix_options = a.matrix_options;
+    limits->matrix_flushes = a.flushes;
     limits->matrix_max_dim = a.matrix_max_dim;
     limits->blocks_max_dim = a.blocks_max_dim;
     limits->query_bytes = a.query_bytes;

@@ -16,6 +16,7 @@ struct Limits {
   int32_t wave = 0;             ///< lanes of a wavefront: 64 (CDNA) or 32 (RDNA)
   bool matrix_f16 = false;      ///< kernels of matrix/ for fp16
   bool matrix_bf16 = false;     ///< and for bf16
+  bool matrix_flushes = false;  ///< all of matrix/ takes numbers below 2^-126 for 0
   bool matrix_options = false;  ///< and with soft cap, ALiBi, bias, mask
   int32_t matrix_max_dim = 0;   ///< their largest head dim
   int32_t blocks_max_dim = 0;   ///< the largest of matrix/decode.h with k and v in blocks

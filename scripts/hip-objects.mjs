@@ -1,7 +1,7 @@
 // What the compiler made of the HIP kernels: for each code object in build/hip, nothing may spill or use scratch memory, LDS
 // fits what every chip of the architecture has, and matrix kernels use matrix instructions.
 //   node scripts/hip-objects.mjs            checks, and counts each kernel of each code object
-//   node scripts/hip-objects.mjs --table    prints the tables of docs/kernels/hip.md
+//   node scripts/hip-objects.mjs --table    prints the table of docs/kernels/hip.md, too
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -124,7 +124,7 @@ if (process.argv.includes("--table")) {
     const other = sum.lds + sum.memory + sum.scalar;
     const vector = sum.vector + sum.transcendental;
     const share = percent(shareOf(sum));
-    // 128 bytes of LDS a cycle, 256 on gfx950, shared by the SIMDs of a compute unit.
+    // 128 bytes of LDS a cycle, shared by the SIMDs of a compute unit; 256 on gfx950, by the article that hip.md names.
     const ldsCycles =
       (sum.ldsBytes * (architecture.startsWith("gfx9") ? 4 : 2)) / (architecture === "gfx950" ? 256 : 128);
     const bound = Object.entries({ matrix: sum.matrix, vector, LDS: ldsCycles }).sort(([, a], [, b]) => b - a)[0][0];

@@ -1,7 +1,9 @@
 // The library that a playing runtime loads: runs a kernel of an architecture by name.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <set>
 
 #include "architecture.h"
 #include "emulator.h"
@@ -16,6 +18,24 @@ namespace {
 const tsr::emulation::Architecture* const kArchitectures[] = {TSR_EACH(TSR_POINTER)};
 
 std::mutex one_at_a_time;
+
+/// For run.mjs, which wants every kernel to have run: their names, and of each the first launch, added to the file that
+/// TSR_EMULATED_RAN names.
+void tell_of(const tsr::emulation::Architecture& a, const char* kernel) {
+  static std::set<const void*>& told = *new std::set<const void*>;
+  const char* const path = std::getenv("TSR_EMULATED_RAN");
+  if (path == nullptr) return;
+  const bool first = told.insert(&a).second;
+  if (!told.insert(kernel).second) return;
+  std::FILE* const file = std::fopen(path, "a");
+  if (file == nullptr) return;
+  if (first) {
+    for (size_t i = 0; i < a.count; ++i) std::fprintf(file, "has %s\n", a.kernels[i].name);
+  }
+  std::fprintf(file, "ran %s\n", kernel);
+  std::fclose(file);
+}
+
 thread_local char last_failure[512];
 
 }  // namespace
@@ -31,6 +51,7 @@ extern "C" __attribute__((visibility("default"))) const char* tsr_emulated_launc
     for (size_t i = 0; i < a->count; ++i) {
       if (std::strcmp(a->kernels[i].name, kernel) != 0) continue;
       try {
+        tell_of(*a, a->kernels[i].name);
         tsr::emulation::run(a->wave, blocks, threads, [&] { a->kernels[i].call(parameters[0]); });
         return nullptr;
       } catch (const tsr::emulation::Failure& failure) {

@@ -4,7 +4,7 @@
 //   node tests/emulation/run.mjs --build                      builds only
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { add, line, none, sentence } from "../../scripts/lib/counts.mjs";
 import { buildHip, buildTarget, findHipCompiler, noHipCompiler } from "../../scripts/lib/native.mjs";
@@ -97,13 +97,17 @@ async function run(program, args, options = {}) {
   return code;
 }
 
-/** Runs `tessera conform` on an emulated device; resolves to its JSON, or to null if there is none. */
-export async function conform(architecture, args, library = kernels) {
+/**
+ * Runs `tessera conform` on an emulated device; resolves to its JSON, or to null if there is none. `ran`: a file to which the names of
+ * the kernels go that there are and that ran.
+ */
+export async function conform(architecture, args, library = kernels, ran = "") {
   const env = {
     ...process.env,
     LD_LIBRARY_PATH: join(root, "build/hip/backends/hip/runtime-7"),
     STUB_DEVICES: `${architecture}:sramecc+:xnack-`,
     TSR_EMULATED_KERNELS: library,
+    ...(ran && { TSR_EMULATED_RAN: ran }),
     TESSERA_EMULATED: "1",
   };
   const cli = join(root, "packages/cli/bin/tessera.js");
@@ -121,6 +125,16 @@ export async function conform(architecture, args, library = kernels) {
     console.log(text);
     return null;
   }
+}
+
+/** Kernels of the code object that no case launched. */
+function idleKernels(file) {
+  const words = readFileSync(file, "utf8")
+    .trim()
+    .split("\n")
+    .map((text) => text.split(" "));
+  const ran = new Set(words.flatMap(([what, name]) => (what === "ran" ? [name] : [])));
+  return [...new Set(words.flatMap(([, name]) => (ran.has(name) ? [] : [name])))];
 }
 
 async function main() {
@@ -144,19 +158,30 @@ async function main() {
   if (args.includes("--build")) return;
   add(counts, await checkEmulator(compiler));
   if (!existsSync(join(root, "packages/cli/dist"))) fail("The packages aren't built. Run `npm run setup` first.");
-  const queue = (asked.length > 0 ? asked : tested).map((name) => ({ name, only: full ? [] : ["--quick"] }));
+  const queue = (asked.length > 0 ? asked : tested).map((name) => ({
+    name,
+    only: full ? [] : ["--quick"],
+    every: true,
+  }));
   // 65,536 blocks of a kernel, once: what counts them is the same for all. First, because it takes longest.
   if (full) {
     for (const job of queue) job.only = ["--filter", `^(?!${manyBlocks})`];
     const name = queue.some((job) => job.name === "gfx942") ? "gfx942" : queue[0].name;
     queue.unshift({ name, only: ["--filter", `^${manyBlocks}`] });
   }
-  await inTurn(queue, async ({ name, only }) => {
+  await inTurn(queue, async ({ name, only, every = false }) => {
     const begin = Date.now();
-    const result = await conform(name, only);
+    const ran = every ? join(folder, `ran-${name}`) : "";
+    if (every) rmSync(ran, { force: true });
+    const result = await conform(name, only, kernels, ran);
     // A process that died has no counts.
     const said =
       result?.passed === undefined ? { passed: 0, failed: 1 } : { passed: result.passed, failed: result.failed };
+    if (every) {
+      const idle = existsSync(ran) ? idleKernels(ran) : ["all of them"];
+      if (idle.length > 0) console.log(`FAIL ${name}: no case launched ${idle.join(", ")}`);
+      said[idle.length > 0 ? "failed" : "passed"]++;
+    }
     for (const finding of result?.findings ?? result?.failures ?? [])
       console.log(`FAIL ${name}`, JSON.stringify(finding));
     console.log(

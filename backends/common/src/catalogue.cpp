@@ -182,7 +182,8 @@ void describe(const Variant& row, tsr_kernel_info* info) {
   info->kv_dtypes = row.kv_dtypes;
   info->max_head_dim = row.max_head_dim;
   info->head_dim_step = row.head_dim_step;
-  info->flags = (row.by_name_only ? TSR_KERNEL_BY_NAME : 0u) | (row.rounds_q ? TSR_KERNEL_ROUNDS_Q : 0u);
+  info->flags = (row.by_name_only ? TSR_KERNEL_BY_NAME : 0u) | (row.rounds_q ? TSR_KERNEL_ROUNDS_Q : 0u) |
+                (row.flushes ? TSR_KERNEL_FLUSHES : 0u);
   copy_text(info->arch, row.arch);
   copy_text(info->summary, row.summary);
   copy_text(info->reason, row.usable ? "" : row.reason.c_str());

@@ -60,7 +60,7 @@ Verdict launch(tsr_context& context, const tsr_stream& on, Ready& ready) {
   return context.gpu->launch(ready.launches, on.native);
 }
 
-std::string notes_of(const tsr_context& context, const Problem& problem, const Kernel& kernel) {
+std::string notes_of(const tsr_context& context, const Problem& problem, const Variant& row) {
   const std::string version = overridden_arch();
   std::string notes = text("never run on AMD hardware; ", context.device.arch, " code object on ", context.device.arch,
                            context.device.modes);
@@ -69,7 +69,8 @@ std::string notes_of(const tsr_context& context, const Problem& problem, const K
     if (view->dtype == problem.q.dtype) continue;
     notes += text("; ", view == &problem.k ? "k (" : "v (", dtype_name(view->dtype), ") is converted as it is read");
   }
-  if (!kernel.matrix) notes += "; fp32 arithmetic without matrix instructions";
+  if (!kernel_of(row).matrix) notes += "; fp32 arithmetic without matrix instructions";
+  if (row.flushes) notes += "; numbers below 2^-126 count as 0";
   return notes + "; a NaN or infinity in v can reach other queries of a tile that sees only part of it";
 }
 
@@ -84,7 +85,7 @@ void fill_explanation(const tsr_context& context, const Problem& problem, const 
   e->threads = ready.plan.threads;
   e->shared_bytes = ready.plan.lds_bytes;
   e->workspace_bytes = ready.plan.workspace_bytes;
-  copy_text(e->notes, notes_of(context, problem, *ready.kernel).c_str());
+  copy_text(e->notes, notes_of(context, problem, row).c_str());
 }
 
 Verdict launch_append_of(tsr_context& context, const tsr_stream& on, const Append& append) {

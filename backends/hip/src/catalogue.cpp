@@ -73,6 +73,7 @@ std::vector<Variant> make_catalogue(const Limits& limits) {
   matrix.q_dtypes = matrix.kv_dtypes = types;
   matrix.max_head_dim = limits.matrix_max_dim;
   matrix.lacks = kFeatureMixedTypes;
+  matrix.flushes = pipeline.flushes = limits.matrix_flushes;
   matrix.usable = types != 0;
   if (!matrix.usable) matrix.reason = "this device's code object has no kernels of matrix instructions";
 
@@ -99,6 +100,7 @@ std::vector<Variant> make_catalogue(const Limits& limits) {
   matrix_decode.lacks = kFeatureOtherFloatKeys;
   matrix_decode.refuses = limits.blocks_max_dim < limits.matrix_max_dim ? narrow_decode_refuses : decode_refuses;
   matrix_decode.splits = true;
+  matrix_decode.flushes = limits.matrix_flushes;
   matrix_decode.usable = types != 0;
   matrix_decode.reason = matrix.reason;
 

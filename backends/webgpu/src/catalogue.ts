@@ -82,6 +82,7 @@ export function kernelsOf(can: Capabilities): readonly KernelInfo[] {
       headDimStep: 1,
       byNameOnly: false,
       roundsQ: false,
+      flushes: false,
       arch: variant.subgroups ? "WebGPU with subgroups" : "any WebGPU",
       summary: variant.summary,
     };

@@ -191,6 +191,8 @@ export interface KernelInfo {
   readonly headDimStep: number;
   /** It rounds q to 8 bits: less exact, never chosen, and run only if asked for by name (`kernel`). */
   readonly roundsQ: boolean;
+  /** It takes elements of q, k and v below 2^-126 for 0, and sums too (semantics.md, "Numbers"). */
+  readonly flushes: boolean;
   readonly arch: string;
   readonly summary: string;
   /** True if it runs only where a call names it: it is there to be measured, and neither chosen nor tuned. */

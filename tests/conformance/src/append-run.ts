@@ -4,6 +4,7 @@ import type { AppendCase } from "./case.js";
 import { bytesFor, decode, decodeF16, encode, type HostTensor, hostTensor } from "./codec.js";
 import { describe, sameBytes, worst } from "./compare.js";
 import type { AppendDesc, AttentionDesc, TensorDesc } from "./contract.js";
+import { solveFlushed } from "./flushed.js";
 import { type LayoutName, Placement } from "./layout.js";
 import type { Problem } from "./problem.js";
 import { Random } from "./random.js";
@@ -469,7 +470,9 @@ async function attend(
       ...(kScale && { kScale }),
       ...(vScale && { vScale }),
     };
-    const truth = solve(kernel.roundsQ ? withRoundedQ(problem) : problem, c.types);
+    const truth = kernel.flushes
+      ? solveFlushed(problem, c.types)
+      : solve(kernel.roundsQ ? withRoundedQ(problem) : problem, c.types);
     const out = worst(await placement.result("out"), c.types.out, truth.out, truth.outBound);
     const lse = worst(await placement.result("lse"), "f32", truth.lse, truth.lseBound);
     if (out) record.fail(layout, kernel.name, "result", describe("out", out, outShape));

@@ -3,6 +3,7 @@ import type { AttentionCase } from "./case.js";
 import { decode, type HostTensor } from "./codec.js";
 import { describe, sameBytes, worst } from "./compare.js";
 import type { AttentionDesc } from "./contract.js";
+import { solveFlushed } from "./flushed.js";
 import { type LayoutName, Placement } from "./layout.js";
 import { buildProblem, type Problem } from "./problem.js";
 import { withRoundedQ } from "./rounded-q.js";
@@ -118,14 +119,19 @@ export async function runAttention(c: AttentionCase, cell: Cell): Promise<void> 
 
 type TruthOf = (kernel: KernelInfo) => Truth;
 
-/** What a variant is held to: the truth, or that of a rounded Q. */
+/** What a variant is held to: the truth, that of a rounded Q, or that without the smallest numbers. */
 function truths(c: AttentionCase, problem: Problem): TruthOf {
   const exact = solve(problem, c.types);
   let rounded: Truth | undefined;
-  return ({ roundsQ }) => {
-    if (!roundsQ) return exact;
-    rounded ??= solve(withRoundedQ(problem), c.types);
-    return rounded;
+  let flushed: Truth | undefined;
+  return ({ roundsQ, flushes }) => {
+    if (roundsQ) {
+      rounded ??= solve(withRoundedQ(problem), c.types);
+      return rounded;
+    }
+    if (!flushes) return exact;
+    flushed ??= solveFlushed(problem, c.types);
+    return flushed;
   };
 }
 

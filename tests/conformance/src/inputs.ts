@@ -86,6 +86,13 @@ const generators = {
   /** V subnormal in fp32. */
   "subnormal-v": (random, _, out) => normal(random, { q: 1, k: 1, v: 1e-39 }, out),
 
+  /** Some of V subnormal in bf16 and fp32, all of it near that. */
+  "around-least-v": (random, _, out) => normal(random, { q: 1, k: 1, v: 2 ** -126 }, out),
+
+  /** Scores of ordinary size, of a factor that is subnormal in bf16. */
+  "subnormal-q": (random, _, out) => normal(random, { q: 2 ** -127, k: 2 ** 124, v: 1 }, out),
+  "subnormal-k": (random, _, out) => normal(random, { q: 2 ** 124, k: 2 ** -127, v: 1 }, out),
+
   zeros: (random, _, { v }) => fill(v, () => random.normal()),
 } satisfies Record<string, Generator>;
 

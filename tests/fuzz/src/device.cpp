@@ -53,6 +53,7 @@ int Device::open(const char* library, std::string* trouble) {
     if ((kernel.flags & TSR_KERNEL_ROUNDS_Q) != 0)
       continue;  // another problem than the oracle has; conformance judges them
     kernels_.push_back(kernel.name);
+    if ((kernel.flags & TSR_KERNEL_FLUSHES) != 0) flushing_.insert(kernel.name);
   }
   return 0;
 }

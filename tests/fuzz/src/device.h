@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ class Device {
   /// One that may decline nothing when the choice of the kernel is free.
   bool complete() const { return name_ == "cpu"; }
   const std::vector<std::string>& kernels() const { return kernels_; }
+  /// Of those: it takes the smallest numbers for 0 (TSR_KERNEL_FLUSHES).
+  bool flushes(const std::string& kernel) const { return flushing_.count(kernel) != 0; }
 
   /// Brings the tensors of a call to the device, inputs with what they hold; to a context that `seed` chooses.
   void place(uint64_t seed, const std::vector<Tensor*>& inputs, const std::vector<Tensor*>& outputs);
@@ -54,6 +57,7 @@ class Device {
   std::string name_;
   bool host_memory_ = true;
   std::vector<std::string> kernels_;
+  std::set<std::string> flushing_;
   std::map<Tensor*, tsr_buffer*> buffers_;
 };
 

@@ -11,6 +11,12 @@ std::vector<float> decoded(const Holder& t) { return t ? t->decoded() : std::vec
 
 bool any_f32(const Problem& p) { return p.q->dtype() == TSR_F32 || p.k->dtype() == TSR_F32 || p.v->dtype() == TSR_F32; }
 
+constexpr double kLeastNormal = 0x1p-126;
+
+double scale_of(const Problem& p) {
+  return p.has_scale ? static_cast<double>(p.scale) : 1 / std::sqrt(static_cast<double>(p.dim));
+}
+
 /// What storage forces P into before it meets V.
 tsr_dtype type_of_p(const Problem& p) {
   if (any_f32(p)) return TSR_F32;
@@ -20,7 +26,7 @@ tsr_dtype type_of_p(const Problem& p) {
 
 }  // namespace
 
-Oracle::Oracle(const Problem& problem, int64_t work, Random& random)
+Oracle::Oracle(const Problem& problem, int64_t work, Random random, bool flushes)
     : p_(problem),
       q_(decoded(problem.q)),
       k_(decoded(problem.k)),
@@ -31,7 +37,14 @@ Oracle::Oracle(const Problem& problem, int64_t work, Random& random)
       sinks_(decoded(problem.sinks)),
       k_scale_(decoded(problem.k_scale)),
       v_scale_(decoded(problem.v_scale)),
-      p_type_(type_of_p(problem)) {
+      p_type_(type_of_p(problem)),
+      flushes_(flushes) {
+  if (flushes) {
+    for (std::vector<float>* elements : {&q_, &k_, &v_}) {
+      for (float& x : *elements) x = std::fabs(static_cast<double>(x)) < kLeastNormal ? 0 : x;
+    }
+    score_underflow_ = std::fabs(scale_of(problem)) * static_cast<double>(problem.dim) * kLeastNormal;
+  }
   const int64_t all = p_.batch * p_.heads * p_.queries;
   const int64_t each = std::max<int64_t>(1, p_.keys) * (p_.dim + p_.value_dim);
   const int64_t count = std::min(all, std::max<int64_t>(6, work / each));
@@ -54,7 +67,7 @@ Row Oracle::solve(int64_t b, int64_t h, int64_t i) {
   if (i >= p_.query_counts[entry]) return row;
 
   const int64_t kv = h / (p_.heads / p_.kv_heads), at = i + p_.offsets[entry];
-  const double scale = p_.has_scale ? static_cast<double>(p_.scale) : 1 / std::sqrt(static_cast<double>(p_.dim));
+  const double scale = scale_of(p_);
   const double k_scale = k_scale_.empty() ? 1 : static_cast<double>(k_scale_[static_cast<size_t>(kv)]);
   const double v_scale = v_scale_.empty() ? 1 : static_cast<double>(v_scale_[static_cast<size_t>(kv)]);
   const float* const q = q_.data() + row.out_row * p_.dim;
@@ -135,7 +148,8 @@ Row Oracle::solve(int64_t b, int64_t h, int64_t i) {
   row.rounding = half_unit(p_type_) * sum_of_sizes / total +
                  least(p_type_) * static_cast<double>(seen.size()) * largest_v_ / total +
                  half_unit(out_type) * largest_out + least(out_type);
-  row.underflow = 0x1p-149 * (1 + static_cast<double>(seen.size()) / 2);
+  const double seen_keys = static_cast<double>(seen.size());
+  row.underflow = flushes_ ? kLeastNormal * seen_keys : 0x1p-149 * (1 + seen_keys / 2);
   row.lse = most + std::log(total);
   return row;
 }
@@ -143,7 +157,7 @@ Row Oracle::solve(int64_t b, int64_t h, int64_t i) {
 std::string Oracle::judge(double* deviation) const {
   const bool f32 = p_type_ == TSR_F32, exact = f32 && p_.out->dtype() == TSR_F32;
   const double a = std::fmax(products_, shift_);
-  const double base = largest_v_ * (f32 ? 2e-6 * std::fmax(1, a / 8) : 1e-6 + 0x1p-22 * a);
+  const double base = largest_v_ * ((f32 ? 2e-6 * std::fmax(1, a / 8) : 1e-6 + 0x1p-22 * a) + score_underflow_);
   std::vector<float> got(static_cast<size_t>(p_.value_dim));
   std::vector<float> lse = p_.lse ? p_.lse->decoded() : std::vector<float>();
   char text[256];
@@ -166,7 +180,7 @@ std::string Oracle::judge(double* deviation) const {
     }
     if (lse.empty()) continue;
     const double want = row.lse, value = static_cast<double>(lse[static_cast<size_t>(row.lse_at)]);
-    const double lse_bound = 1e-5 + 1e-6 * std::fabs(want) + 0x1p-22 * a;
+    const double lse_bound = 1e-5 + 1e-6 * std::fabs(want) + 0x1p-22 * a + score_underflow_;
     if (value == want || std::fabs(value - want) <= lse_bound) continue;
     std::snprintf(text, sizeof text, "lse %lld is %.9g, must be %.9g: bound %.3g", static_cast<long long>(row.lse_at),
                   value, want, lse_bound);

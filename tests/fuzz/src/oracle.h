@@ -16,14 +16,15 @@ struct Row {
   std::vector<double> out;
   double lse;
   bool checked = true;   ///< false: infinities among the scores, about which nothing is promised
-  double underflow = 0;  ///< what fp32 can't tell from its neighbours, in each product and in the result
+  double underflow = 0;  ///< what fp32 can't tell from 0 or a neighbour, in each product and in the result
   double rounding = 0;   ///< most that rounding P and the output by nearest may cost, whatever the luck
 };
 
 class Oracle {
  public:
-  /// Solves every row, or a sample if that takes more than `work` multiplications.
-  Oracle(const Problem& problem, int64_t work, Random& random);
+  /// Solves every row, or a sample if that takes more than `work` multiplications. `flushes`: for variants that take elements of
+  /// q, k and v below 2^-126 for 0, and sums too.
+  Oracle(const Problem& problem, int64_t work, Random random, bool flushes);
 
   const std::vector<Row>& rows() const { return rows_; }
   /// What is wrong with the outputs of the problem as they are now; empty if nothing is. `deviation` becomes the largest
@@ -36,6 +37,8 @@ class Oracle {
   const Problem& p_;
   std::vector<float> q_, k_, v_, bias_, mask_, alibi_, sinks_, k_scale_, v_scale_;
   tsr_dtype p_type_;
+  double score_underflow_ = 0;  ///< of sums that are taken for 0 on their way to a score
+  bool flushes_;
   std::vector<Row> rows_;
   // Over all rows solved, what the bounds are made of (docs/semantics.md, "Numbers").
   double products_ = 0, shift_ = 0, largest_v_ = 0, forced_error_ = 0;

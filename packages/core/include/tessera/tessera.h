@@ -345,6 +345,8 @@ enum {
 #define TSR_KERNEL_BY_NAME 1u
 /** It rounds q to 8 bits (docs/semantics.md, "Numbers"); always with TSR_KERNEL_BY_NAME. */
 #define TSR_KERNEL_ROUNDS_Q 2u
+/** It takes elements of q, k and v below 2^-126 for 0, and sums too (docs/semantics.md, "Numbers"). */
+#define TSR_KERNEL_FLUSHES 4u
 
 /** One row of a back end's catalogue. */
 typedef struct tsr_kernel_info {

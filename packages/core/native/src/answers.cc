@@ -61,6 +61,7 @@ Napi::Array kernelsOf(Napi::Env env, Device& device) {
     object.Set("maxHeadDim", number(env, info.max_head_dim));
     object.Set("headDimStep", number(env, info.head_dim_step));
     object.Set("roundsQ", Napi::Boolean::New(env, (info.flags & TSR_KERNEL_ROUNDS_Q) != 0));
+    object.Set("flushes", Napi::Boolean::New(env, (info.flags & TSR_KERNEL_FLUSHES) != 0));
     object.Set("arch", text(env, info.arch));
     object.Set("summary", text(env, info.summary));
     object.Set("reason", text(env, info.reason));

@@ -97,6 +97,7 @@ export interface RawKernel {
   maxHeadDim: number;
   headDimStep: number;
   roundsQ: boolean;
+  flushes: boolean;
   arch: string;
   summary: string;
   reason: string;

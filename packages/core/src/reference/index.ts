@@ -53,6 +53,7 @@ const kernel: KernelInfo = {
   maxHeadDim,
   headDimStep: 1,
   roundsQ: false,
+  flushes: false,
   arch: "any",
   summary: "float64, tile by tile with a running maximum; every feature, no speed",
   byNameOnly: false,

@@ -55,6 +55,20 @@ export const numbers: Case[] = [
     types: "f32/f16",
   }),
   attention("subnormal-v", "V is subnormal in fp32, one key: out is V", [1, 1, 1, 2, 1, 16], { input: "subnormal-v" }),
+  ...[1, 40, 200].map((sq) =>
+    attention(`subnormal-v/bf16/${sq}`, "V is about the least normal number in bf16", [1, sq, 230, 2, 1, 64], {
+      input: "around-least-v",
+      types: "bf16",
+    }),
+  ),
+  attention("subnormal-q/bf16", "Q is subnormal in bf16, K large: ordinary scores", [1, 40, 70, 2, 1, 64], {
+    input: "subnormal-q",
+    types: "bf16",
+  }),
+  attention("subnormal-k/bf16", "K is subnormal in bf16, Q large", [1, 3, 70, 2, 1, 64], {
+    input: "subnormal-k",
+    types: "bf16",
+  }),
   attention("no-lse", "lse isn't wanted", [2, 9, 70, 4, 2, 32], { wantLse: false, causal: true }),
   attention("no-lse/one", "lse isn't wanted, keys may be split (flashinfer PR #50)", [1, 1, 500, 2, 1, 32], {
     wantLse: false,

@@ -56,6 +56,8 @@ struct Variant {
   const char* (*refuses)(const Problem& problem) = nullptr;
   /// Rounds q to 8 bits (docs/semantics.md, "Numbers"); by_name_only, too.
   bool rounds_q = false;
+  /// Takes elements and sums below 2^-126 for 0 (the same page).
+  bool flushes = false;
   /// Can divide the keys of a query among workers; otherwise num_splits has to be 0 or 1.
   bool splits = false;
   /// Runs only where a problem names it: there to be measured, or less exact.
