@@ -40,6 +40,7 @@
 #define __builtin_amdgcn_ds_swizzle(value, pattern) ::tsr::emulation::swizzle(value, pattern)
 
 namespace tsr::emulation {
+namespace {
 
 /// v_exp_f32: 2^x; results that would be subnormal are 0.
 inline float exp2_flushed(float x) {
@@ -171,4 +172,5 @@ auto floats_of_f8(int word, bool high) {
   return Floats{f8_to_float<kFormat>(bits), f8_to_float<kFormat>(bits >> 8)};
 }
 
+}  // namespace
 }  // namespace tsr::emulation

@@ -7,6 +7,8 @@
 #include "emulator.h"
 
 namespace tsr::emulation {
+// Each architecture has its own: what one compiles must not stand in for another's of the same name.
+namespace {
 
 #if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
 constexpr int kWave = 64;
@@ -151,6 +153,7 @@ Sum matrix_operation(const char* name, Operand a, Operand b, Sum c) {
   return out;
 }
 
+}  // namespace
 }  // namespace tsr::emulation
 
 #define TSR_MATRIX_OPERATION(name, layout, value, a, b, c) \

@@ -41,6 +41,24 @@ export const tiles: Case[] = [
     pages: { size: 8 },
     types: "f16",
   }),
+  // Types and head dims for which back ends have kernels of their own.
+  attention("tiles/paged/bf16", "in pages, of the other type and head dim", [1, 40, 330, 2, 1, 64], {
+    lengthsK: [330],
+    pages: { size: 16 },
+    types: "bf16",
+  }),
+  attention("tiles/dim-256/bf16", "the largest head dim", [1, 40, 70, 2, 1, 256], { causal: true, types: "bf16" }),
+  ...(["f16", "bf16"] as const).map((types) =>
+    attention(`tiles/dim-256/softcap/${types}`, "the same with an option", [1, 20, 70, 2, 1, 256], {
+      softcap: 20,
+      types,
+    }),
+  ),
+  ...(["f16/q4_0", "bf16/q4_0"] as const).flatMap((types) =>
+    [128, 256].map((dim) =>
+      attention(`tiles/dim-${dim}/${types.replace("/", "-")}`, "keys in blocks", [1, 3, 70, 4, 2, dim], { types }),
+    ),
+  ),
   attention("tiles/packed", "sequences of many tiles next to one of none", [3, 200, 500, 2, 2, 64], {
     packedQ: [200, 0, 130],
     packedK: [500, 0, 450],
