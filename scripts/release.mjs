@@ -6,8 +6,8 @@
 //   --here                       of the platform packages those for this machine only
 //   --incomplete                 what isn't built here is left out, and named; else that is an error
 //   --counts                     closes with the counts line of lanes.mjs
-// Nothing is built: `npm run build`, `node scripts/build-native.mjs cross linux-arm64-gnu`, `cross win32-x64`, `cuda`, `hip`
-// do that.
+// Nothing is built: `npm run build`, `node scripts/build-native.mjs ggml`, `cross linux-arm64-gnu`, `cross win32-x64`, `cuda`,
+// `hip` do that, in this order.
 import { createHash } from "node:crypto";
 import {
   copyFileSync,
