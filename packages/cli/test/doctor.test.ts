@@ -149,7 +149,21 @@ describe.skipIf(process.platform !== "linux")("a back end that can't be used", (
     const { found } = await cuda();
     expect(found.state).toBe("wrong-libc");
     expect(found.cause).toMatch(/needs glibc 2\.99 or newer, this system has \d+\.\d+$/);
-    expect(found.fixes[0]).toMatch(/^use a system with glibc 2\.34 or newer/);
+    expect(found.fixes[0]).toBe("use a system with glibc 2.99 or newer");
+    await sameFromTheLoader(found, "backend-missing");
+  });
+
+  it.each([
+    ["five bytes", "12345", /file too short/],
+    ["200 zeros", "\0".repeat(200), /invalid ELF header/],
+  ])("load-failed: %s in its place", async (name, content, cause) => {
+    const at = join(folder, name);
+    mkdirSync(at, { recursive: true });
+    writeFileSync(join(at, "libtessera-cuda.so"), content);
+    vi.stubEnv("TESSERA_BACKEND_PATH", at);
+    const { found } = await cuda();
+    expect(found).toMatchObject({ state: "load-failed", cause: expect.stringMatching(cause) });
+    expect(found.fixes).toEqual(["delete node_modules and run `npm install` again", "build it again, if you built it"]);
     await sameFromTheLoader(found, "backend-missing");
   });
 

@@ -105,8 +105,9 @@ describe("tessera doctor", () => {
     ["TESSERA_BACKEND", "CPU", /"auto", .*"reference"/],
     ["TESSERA_THREADS", "abc", /a number from 1 to \d+/],
     ["TESSERA_CPU_ISA", "foo", /one of .*portable/],
+    ["TESSERA_PROBE_TIMEOUT_MS", "abc", /milliseconds from 1 to \d+/],
   ])("%s=%s: names the variable, its value and what is allowed, exit 1", async (name, value, allowed) => {
-    if (name !== "TESSERA_BACKEND" && !(await cpuUsable())) return;
+    if (/THREADS|ISA/.test(name) && !(await cpuUsable())) return;
     vi.stubEnv(name, value);
     const { code, out } = await tessera("doctor");
     expect(code).toBe(1);
@@ -115,7 +116,7 @@ describe("tessera doctor", () => {
     expect(row).toMatch(allowed);
     const verdict = out.slice(out.indexOf("Verdict: "));
     expect(verdict).toContain(`${name}`);
-    expect(verdict).toContain(`"${value}"`);
+    expect(verdict).toContain(value);
     expect(verdict).toMatch(allowed);
     expect(verdict).not.toMatch(/good|fixes above/);
     const json = await tessera("doctor", "--json");
@@ -179,7 +180,63 @@ describe("tessera doctor", () => {
     );
     expect(text).toMatch(/TESSERA_BACKEND +cpu/);
     expect(text).not.toContain("HOME");
-    expect(text).toMatch(/Verdict: .*slowly/);
+    expect(text).toMatch(/Verdict: .*slowly.*only .*The cpu fixes above/);
     expect(describeDoctor({ ...findings, chosen: null })).toMatch(/Verdict: nothing can run/);
+    vi.stubEnv("TESSERA_BACKEND", "cpu");
+    expect(describeDoctor({ ...findings, chosen: null })).toMatch(/as asked \(TESSERA_BACKEND=cpu\): first thing$/m);
+  });
+
+  it("judges the reference, where it was asked for and another could be used, as such", async () => {
+    if (!(await cpuUsable())) return;
+    vi.stubEnv("TESSERA_BACKEND", "reference");
+    const { out } = await tessera("doctor");
+    expect(out).toMatch(/Verdict: .*slowly: TESSERA_BACKEND asks for .*Without it cpu is used\.$/m);
+    expect(out).not.toContain("fixes above");
+  });
+
+  it("tells of a GPU whose driver is loaded and that nothing runs on", () => {
+    const missing = { state: "package-missing" as const, reason: "", devices: [], attempts: [] };
+    const device = {
+      index: 0,
+      name: "A CPU",
+      arch: "x86-64",
+      id: "",
+      memoryBytes: 0,
+      computeUnits: 1,
+      sharedBytes: 0,
+      state: "usable" as const,
+      reason: "",
+      fix: "",
+      caps: { async: false, hostMemory: true, graphs: false },
+    };
+    const findings: Findings = {
+      system: { ...describeSystem(), gpuDrivers: ["NVIDIA 580.1"] },
+      packages: [],
+      addon: { path: "/a/tessera.node", state: "loaded", fix: "" },
+      environment: [],
+      chosen: { backend: "cpu", device: 0 },
+      backends: [
+        { ...missing, backend: "cuda", fix: "run `npm install @tessera/cuda`; or another" },
+        { ...missing, backend: "hip", fix: "run `npm install @tessera/hip`" },
+        { ...missing, state: "usable", backend: "cpu", fix: "", devices: [device] },
+      ],
+    };
+    const verdict = (some: Partial<Findings>) => describeDoctor({ ...findings, ...some }).split("Verdict: ")[1];
+    expect(verdict({})).toBe(
+      "good. Attention runs natively on cpu, A CPU.\n" +
+        "  But the driver NVIDIA 580.1 is loaded, and cuda can't be used (package-missing): run `npm install @tessera/cuda`\n",
+    );
+    expect(verdict({ chosen: { backend: "cuda", device: 0 } })).not.toContain("But");
+    expect(verdict({ system: { ...findings.system, gpuDrivers: [] } })).not.toContain("But");
+  });
+
+  it("remarks on paths that lead nowhere and on variables that nothing reads", () => {
+    const meaning = (env: NodeJS.ProcessEnv) => environment(env)[0]!.meaning;
+    expect(meaning({ TESSERA_BACKEND_PATH: "/nonexistent:here:/" })).toBe(
+      "looked at first, but /nonexistent does not exist; here is not an absolute path",
+    );
+    expect(meaning({ TESSERA_BACKEND_PATH: "/" })).toBe("");
+    expect(meaning({ TESSERA_BACKND: "cuda" })).toMatch(/^nothing of Tessera's reads it; read are TESSERA_BACKEND, /);
+    expect(meaning({ TESSERA_THREADS: "1" })).toBe("");
   });
 });

@@ -7,7 +7,7 @@ import { damage } from "./native/intact.js";
 import { type LocateAttempt, locate, locateModule } from "./native/locate.js";
 import { NativeBackend } from "./native/native-backend.js";
 import { nativeLibrary } from "./native/native-library.js";
-import { libcFixes, wrongLibc } from "./native/platform.js";
+import { wrongLibc } from "./native/platform.js";
 import { referenceBackend } from "./reference/index.js";
 import { version } from "./version.js";
 
@@ -93,8 +93,9 @@ export interface LoadFailure {
 /** A library that is there but doesn't load: what that comes to, and what mends it. */
 export function loadFailure(name: string, path: string, state: string, message: string): LoadFailure {
   const libc = state === "load-failed" ? wrongLibc(path, message) : undefined;
-  if (libc !== undefined) return { state: "wrong-libc", reason: libc, fix: libcFixes().join("; or ") };
-  return { state: state as ProbeState, reason: message, fix: loadFix(name, state) };
+  if (libc !== undefined) return { state: "wrong-libc", reason: libc.reason, fix: libc.fixes.join("; or ") };
+  const cut = state === "load-failed" && /file too short|invalid ELF header/.test(message);
+  return { state: state as ProbeState, reason: message, fix: cut ? damageFix(name) : loadFix(name, state) };
 }
 
 function loadFix(name: string, state: string): string {
@@ -117,8 +118,11 @@ export function moduleFix(name: BackendName): string {
 }
 
 async function loadModule(name: BackendName): Promise<Backend> {
-  const { module, attempts } = locateModule(name);
-  if (module === undefined) throw missing(name, attempts, [moduleFix(name)]);
+  const { module, state, attempts } = locateModule(name);
+  if (module === undefined) {
+    const code = state === "version-mismatch" ? "abi-mismatch" : "backend-missing";
+    throw missing(name, attempts, [moduleFix(name)], { code });
+  }
   let loaded: { backend?: Backend };
   try {
     loaded = (await import(module)) as { backend?: Backend };

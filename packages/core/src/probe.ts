@@ -99,11 +99,11 @@ async function probeHere(name: BackendName): Promise<ProbeReport> {
     const backend = await loadBackend(name);
     return { ...(await backend.probe()), backend: name, version: backend.version, attempts: [] };
   } catch (error) {
-    const { module, attempts } = locateModule(name);
+    const { module, state, attempts } = locateModule(name);
     const tried = attempts.map(({ at, result }) => `${at}: ${result}`).join("; ");
     return {
       backend: name,
-      state: module === undefined ? "package-missing" : "load-failed",
+      state: module === undefined ? state : "load-failed",
       reason: module === undefined ? tried : (error as Error).message,
       fix: moduleFix(name),
       devices: [],

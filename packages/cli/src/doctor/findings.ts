@@ -98,19 +98,46 @@ function describeBackend(report: ProbeReport): string {
   return text;
 }
 
-function verdict({ chosen, backends, environment, failure }: Findings): string {
+function verdict(findings: Findings): string {
+  return [judgement(findings), ...unusedGpus(findings)].join("\n  ");
+}
+
+/** Hardware that a driver is loaded for, and no attention runs on: most often what somebody came to ask about. */
+function unusedGpus({ system, backends, chosen }: Findings): string[] {
+  return [
+    { vendor: "NVIDIA", backend: "cuda" },
+    { vendor: "AMD", backend: "hip" },
+  ].flatMap(({ vendor, backend }) => {
+    const driver = system.gpuDrivers.find((name) => name.startsWith(vendor));
+    const report = backends.find((one) => one.backend === backend);
+    if (driver === undefined || report === undefined || chosen?.backend === backend) return [];
+    if (report.devices.some(({ state }) => state === "usable")) return [];
+    const [first] = [report, ...report.devices].flatMap(fixesOf);
+    return [
+      `But the driver ${driver} is loaded, and ${backend} can't be used (${report.state})${first ? `: ${first}` : ""}`,
+    ];
+  });
+}
+
+function judgement({ chosen, backends, environment, failure }: Findings): string {
   const problems = environment.flatMap(({ problem }) => problem ?? []);
   if (problems.length > 0) return `Verdict: nothing can run attention as asked: ${problems.join("\n  and ")}`;
   if (failure !== undefined) return `Verdict: nothing can run attention as asked: ${hang(failure, "  ")}`;
   if (chosen === null) {
     const asked = process.env.TESSERA_BACKEND;
-    return `Verdict: nothing can run attention as asked${asked ? ` (TESSERA_BACKEND=${asked})` : ""}; see the fixes above.`;
+    const report = backends.find(({ backend }) => backend === asked);
+    const [first] = report ? fixesOf(report) : [];
+    const what = asked ? ` (TESSERA_BACKEND=${asked})` : "";
+    return `Verdict: nothing can run attention as asked${what}${first ? `: ${first}` : "; see the fixes above."}`;
   }
   const device = backends
     .find(({ backend }) => backend === chosen.backend)
     ?.devices.find((d) => d.index === chosen.device);
   const on = `${chosen.backend}${device ? `, ${device.name}` : ""}`;
   if (chosen.backend === "reference") {
+    const better = backends.find(({ backend, state }) => backend !== "reference" && state === "usable");
+    if (better !== undefined)
+      return `Verdict: attention works, but slowly: TESSERA_BACKEND asks for the TypeScript reference. Without it ${better.backend} is used.`;
     return `Verdict: attention works, but slowly: only the TypeScript reference is usable. The cpu fixes above come first.`;
   }
   return `Verdict: good. Attention runs natively on ${on}.`;

@@ -129,22 +129,37 @@ function fromPackage(name: string, parent: string): Candidate {
   }
 }
 
-/** The main module of @tessera/<name>, a back end in JavaScript: a URL to import. */
-export function locateModule(name: string): { readonly module?: string; readonly attempts: readonly LocateAttempt[] } {
+export interface LocatedModule {
+  /** A URL to import. */
+  readonly module?: string;
+  readonly state: ProbeState;
+  readonly attempts: readonly LocateAttempt[];
+}
+
+/** The main module of @tessera/<name>, a back end in JavaScript. */
+export function locateModule(name: string): LocatedModule {
   const specifier = `@tessera/${name}`;
   const attempts: LocateAttempt[] = [];
   for (const parent of parents()) {
     const attempt = { from: "package", at: `${specifier} from ${parent}` } as const;
     try {
-      const module = pathToFileURL(createRequire(parent).resolve(specifier)).href;
-      return { module, attempts: [...attempts, { ...attempt, result: "found" }] };
+      const require = createRequire(parent);
+      const module = pathToFileURL(require.resolve(specifier)).href;
+      const manifest = require(`${specifier}/package.json`) as Manifest;
+      if (manifest.version === version)
+        return { module, state: "usable", attempts: [...attempts, { ...attempt, result: "found" }] };
+      const result = ofAnotherVersion(manifest); // it is there, and not passed over
+      return { state: "version-mismatch", attempts: [...attempts, { ...attempt, result }] };
     } catch (error) {
       const absent = (error as NodeJS.ErrnoException).code === "MODULE_NOT_FOUND";
       attempts.push({ ...attempt, result: absent ? notInstalled : `can't be used: ${(error as Error).message}` });
     }
   }
-  return { attempts };
+  return { state: "package-missing", attempts };
 }
+
+const ofAnotherVersion = (other: Manifest) =>
+  `is there as ${other.name} ${other.version}, beside @tessera/core ${version}: versions must be the same`;
 
 interface Manifest {
   readonly name: string;
@@ -160,7 +175,7 @@ function checked(name: string, attempt: LocateAttemptStart, library: string, man
   if (other === undefined) return { ...attempt, result, found };
   return {
     ...attempt,
-    result: `is there as ${other.name} ${other.version}, beside @tessera/core ${version}: versions must be the same`,
+    result: ofAnotherVersion(other),
     trouble: {
       state: "version-mismatch",
       fixes: [`run \`npm install @tessera/core@${version} @tessera/${name}@${version}\``],

@@ -103,7 +103,7 @@ function load(path: string): Loaded {
   } catch (error) {
     const { message } = error as Error;
     const libc = wrongLibc(path, message);
-    return libc === undefined ? { result: message } : { result: libc, state: "wrong-libc", fixes: libcFixes() };
+    return libc === undefined ? { result: message } : { result: libc.reason, state: "wrong-libc", fixes: libc.fixes };
   }
 }
 

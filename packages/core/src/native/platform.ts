@@ -35,21 +35,29 @@ function readVersion(): string | null {
   return header?.glibcVersionRuntime ?? null;
 }
 
-/** What helps where the C library is the wrong one, best first. */
-export function libcFixes(): string[] {
+/** What helps where the C library is the wrong one, best first. `needed`: the version that a file asks for, if it isn't ours. */
+export function libcFixes(needed: string = glibcFloor): string[] {
   const image = isMusl() ? " (in Docker, node:22-slim in place of node:22-alpine)" : "";
+  const known = needed === glibcFloor ? ": RHEL 9, Debian 12, Ubuntu 22.04 and later have it" : "";
   return [
-    `use a system with glibc ${glibcFloor} or newer${image}: RHEL 9, Debian 12, Ubuntu 22.04 and later have it`,
+    `use a system with glibc ${needed} or newer${image}${known}`,
     "build Tessera from source on this system and set TESSERA_BACKEND_PATH to the folder of its libraries",
   ];
 }
 
-/** If the dynamic linker's words mean that the C library is the wrong one: that, in ours. */
-export function wrongLibc(path: string, words: string): string | undefined {
+/** If the dynamic linker's words mean that the C library is the wrong one: that, in ours, and what helps. */
+export function wrongLibc(
+  path: string,
+  words: string,
+): { readonly reason: string; readonly fixes: string[] } | undefined {
   const needed = /version [`'](GLIBC_([\d.]+))' not found/.exec(words)?.[2];
-  if (needed !== undefined)
-    return `${path} needs glibc ${needed} or newer, this system has ${glibcVersion() ?? "musl"}`;
-  if (isMusl() && /ld-linux|libc\.so\.6|Error relocating/.test(words))
-    return `${path} is built for glibc, the C library of this system is musl (${words})`;
+  if (needed !== undefined) {
+    const here = glibcVersion() ?? "musl";
+    return { reason: `${path} needs glibc ${needed} or newer, this system has ${here}`, fixes: libcFixes(needed) };
+  }
+  if (isMusl() && /ld-linux|libc\.so\.6|Error relocating/.test(words)) {
+    const reason = `${path} is built for glibc, the C library of this system is musl (${words})`;
+    return { reason, fixes: libcFixes() };
+  }
   return undefined;
 }
