@@ -17,6 +17,7 @@ export interface Packed {
     readonly dependencies?: Readonly<Record<string, string>>;
     readonly optionalDependencies?: Readonly<Record<string, string>>;
     readonly bin?: Readonly<Record<string, string>>;
+    readonly exports?: unknown;
   };
   /** Paths inside the tarball, sorted. */
   readonly files: readonly string[];
