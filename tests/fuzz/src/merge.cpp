@@ -76,7 +76,7 @@ std::string Merge::judge() const {
     for (const auto& w : weights) {
       const auto x = static_cast<double>(w[lse_at]);
       if (x == -INFINITY) continue;
-      most = std::fmax(most, x), least = std::fmin(least, x);
+      most = std::max(most, x), least = std::min(least, x);  // fmax: an internal error of GCC 12 for Arm
     }
     std::vector<double> want(width);
     for (size_t n = 0; n < parts.size(); n++) {
@@ -87,7 +87,7 @@ std::string Merge::judge() const {
       for (size_t d = 0; d < width; d++) {
         const auto value = static_cast<double>(parts[n][at + d]);
         want[d] += weight * value;
-        size = std::fmax(size, std::fabs(value));
+        size = std::max(size, std::fabs(value));
       }
     }
     // fp32 weights: their exponents are differences of fp32 numbers, those far apart weigh nothing.
