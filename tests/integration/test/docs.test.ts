@@ -1,6 +1,7 @@
 /**
- * Every code block of the documentation: programs run, TypeScript and C compile, commands exist. In a comment on the line before
- * a block, "docs: cjs" says that it is CommonJS, "docs: run" that commands are run too, "docs: not run: REASON" that it is left out.
+ * Every code block of the documentation: programs run, TypeScript and C compile, commands exist, those of a session ("console",
+ * after "$ ") too. In a comment on the line before a block, "docs: cjs" says that it is CommonJS, "docs: run" that commands are
+ * run too, "docs: not run: REASON" that it is left out.
  */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -30,7 +31,7 @@ function pages(): string[] {
 
 function blocks(page: string): Block[] {
   const text = readFileSync(join(root, page), "utf8");
-  const found = text.matchAll(/(?:<!-- docs: (.*?) -->\n)?^```(\w+)\n([\s\S]*?)^```/gm);
+  const found = text.matchAll(/(?:<!-- docs: (.*?) -->\n)?^```(\w*)\n([\s\S]*?)^```$/gm);
   return [...found].map(([whole, order = "", language, source], n) => {
     const at = text.slice(0, text.indexOf(whole)).split("\n").length + (order ? 1 : 0);
     return { name: `${page}:${at}`, language: language!, source: source!, order, n };
@@ -47,11 +48,13 @@ const leave = (order: string, context: { skip(reason: string): void }) => {
 const folder = mkdtempSync(join(here, "node_modules", ".docs-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-it("there is nothing in a language that nobody checks", () => {
-  const known = ["js", "ts", "c", "sh", "json"];
-  expect(
-    all.filter(({ language }) => !known.includes(language)).map(({ name, language }) => `${name} ${language}`),
-  ).toEqual([]);
+it("there is nothing in a language that nobody checks, or in none", () => {
+  const known = ["js", "ts", "c", "sh", "console", "json"];
+  const unchecked = all.filter(({ language, order }) => !known.includes(language) && !order.startsWith("not run: "));
+  expect(unchecked.map(({ name, language }) => `${name} ${language || "(no language)"}`)).toEqual([]);
+  // A fence that is written otherwise, indented or with tildes, would hide its block.
+  const fences = (page: string) => readFileSync(join(root, page), "utf8").match(/^\s*(```|~~~)/gm)?.length ?? 0;
+  expect(pages().filter((page) => fences(page) !== 2 * blocks(page).length)).toEqual([]);
   expect(all.length).toBeGreaterThan(20);
 });
 
@@ -151,6 +154,12 @@ describe("commands exist", () => {
     const ended = spawnSync("bash", ["-e"], { input: source, cwd: root, encoding: "utf8" });
     expect(ended).toMatchObject({ status: 0, stderr: "" });
     expect(ended.stdout).not.toBe("");
+  });
+
+  it.for(of("console"))("session $name", ({ source }) => {
+    const typed = [...source.matchAll(/^\$ (.*)$/gm)].map(([, command]) => command).join("\n");
+    expect(typed).not.toBe("");
+    expect(problems(typed)).toEqual([]);
   });
 });
 
