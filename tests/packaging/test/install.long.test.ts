@@ -162,6 +162,36 @@ describe("in a project that npm installed", () => {
   });
 });
 
+test("npm installs the other packages, and each is imported with the library that was built for it", (context) => {
+  skip(context);
+  const at = project("others");
+  const parts = ["cuda", "hip", "ggml", "webgpu", "bench"];
+  at.install(
+    "npm",
+    parts.map((part) => `@tessera/${part}`),
+  );
+  const source = `
+    import { openEngine } from "@tessera/core";
+    import { readFileSync } from "node:fs";
+    import * as cuda from "@tessera/cuda";
+    import * as hip from "@tessera/hip";
+    import * as ggml from "@tessera/ggml";
+    import { webgpu } from "@tessera/webgpu";
+    import { renderReport } from "@tessera/bench";
+    console.log(typeof openEngine, typeof webgpu, typeof renderReport, typeof ggml.enableTessera);
+    // Read whole, so that a link into nowhere is none.
+    for (const { library } of [cuda, hip, ggml]) console.log(library && readFileSync(library).length > 0 ? library : "none");`;
+  const { stdout, stderr, status } = at.node([at.write("program.mjs", source)]);
+  expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
+  const libraries = parts.slice(0, 3).map((part) => {
+    const built = packed.find(({ name }) => name === `@tessera/${part}-linux-${process.arch}-gnu`);
+    const file = built?.files.find((path) => path.endsWith(".so"));
+    return file ? join(at.folder, "node_modules", built!.name, file) : "none";
+  });
+  expect(stdout.trim().split("\n")).toEqual(["function function function function", ...libraries]);
+  at.remove();
+});
+
 const insist = `import { openEngine } from "@tessera/core";
 await openEngine({ backend: "cpu" }).catch((error) => console.log(error.code, error.message));`;
 
