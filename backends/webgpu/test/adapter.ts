@@ -6,6 +6,8 @@ import { webgpu } from "../src/index.js";
 
 export const adapter = process.env.TESSERA_WEBGPU_ADAPTER ?? "";
 export const full = process.env.TESSERA_WEBGPU_FULL === "1";
+/** What CI has time for. */
+export const part = process.env.TESSERA_WEBGPU_PART === "1";
 
 const flags = ["enable-dawn-features=allow_unsafe_apis,disable_workgroup_init"];
 

@@ -13,6 +13,8 @@ const numbers = (count: number, seed: number) => {
   });
 };
 
+const lses = (...data: number[]) => ({ data: Float32Array.from(data), shape: [1, 1, data.length] });
+
 const largest = (a: ArrayLike<number>, b: ArrayLike<number>) =>
   Array.from(a).reduce((most, x, i) => Math.max(most, Math.abs(x - b[i]!)), 0);
 
@@ -106,6 +108,21 @@ describe.runIf(onAdapter)("an engine on WebGPU", () => {
     });
     await expect(engine.attention(options)).rejects.toMatchObject({ code: "unsupported" });
     expect(() => engine.empty({ shape: [2 ** 40], dtype: "f32" })).toThrow(TesseraError);
+  });
+
+  it("a merge keeps a part's NaN, whichever part it is, and in its row only", async () => {
+    const good = { out: { data: Float32Array.of(1, 2), shape: [1, 2, 1, 1] }, lse: lses(0, 0) };
+    const bad = { out: { data: Float32Array.of(Number.NaN, 4), shape: [1, 2, 1, 1] }, lse: lses(Number.NaN, 0) };
+    for (const parts of [
+      [bad, good],
+      [good, bad],
+      [good, bad, good],
+    ]) {
+      const { out, lse } = await engine.merge(parts);
+      const [first, second] = out.data as Float32Array;
+      expect([first, lse.data[0]]).toEqual([Number.NaN, Number.NaN]);
+      expect(second).toBeCloseTo(parts.length === 2 ? 3 : 8 / 3, 5);
+    }
   });
 
   it("disposed memory is given back, and a disposed engine refuses", async () => {

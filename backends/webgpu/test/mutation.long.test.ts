@@ -35,6 +35,12 @@ const mutations: readonly Mutation[] = [
     cases: /^length\/65x65$/,
   },
   {
+    name: "a NaN in V reaches a query that doesn't see it",
+    from: "seen_by(bits[0], x0)",
+    to: "x0",
+    cases: /^poison\/v-causal$/,
+  },
+  {
     name: "every query head reads KV head 0",
     from: "let kvHead = head0 / p.group;",
     to: "let kvHead = 0u;",

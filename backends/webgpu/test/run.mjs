@@ -1,5 +1,6 @@
-// node backends/webgpu/test/run.mjs [--full] [adapter...]: the tests that need an adapter, on each of those that are there, and
-// in Chromium. Dawn is installed into test/dawn first.
+// node backends/webgpu/test/run.mjs [--full|--part] [adapter...]: the tests that need an adapter, on each of those that are there,
+// and in Chromium; --full with the whole table, --part with as little of it as CI has time for. Dawn is installed into test/dawn
+// first.
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -12,6 +13,7 @@ const root = join(here, "../../..");
 const dawn = join(here, "dawn");
 const args = process.argv.slice(2);
 const full = args.includes("--full");
+const part = args.includes("--part");
 const wanted = args.filter((one) => !one.startsWith("--"));
 
 function skip(reason) {
@@ -35,10 +37,19 @@ for (const { name, env, missing } of [...adapters(), { name: "chromium", env: {}
     continue;
   }
   console.log(`\n== ${name}`);
-  const { status } = spawnSync(process.execPath, [join(root, "scripts/vitest.mjs"), "backends/webgpu", "--long"], {
+  const files =
+    name === "chromium" ? ["browser"] : ["engine", "table", ...(name === "swiftshader" ? ["mutation"] : [])];
+  const suite = [join(root, "scripts/vitest.mjs"), "backends/webgpu", ...files, "--long"];
+  const { status } = spawnSync(process.execPath, suite, {
     cwd: root,
     stdio: "inherit",
-    env: { ...process.env, ...env, TESSERA_WEBGPU_ADAPTER: name, TESSERA_WEBGPU_FULL: full ? "1" : "" },
+    env: {
+      ...process.env,
+      ...env,
+      TESSERA_WEBGPU_ADAPTER: name,
+      TESSERA_WEBGPU_FULL: full ? "1" : "",
+      TESSERA_WEBGPU_PART: part ? "1" : "",
+    },
   });
   failed ||= status !== 0;
 }

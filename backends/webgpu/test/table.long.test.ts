@@ -1,13 +1,15 @@
 /** The conformance table on the adapter of this process. */
 import { runConformance, summarize } from "@tessera/conformance";
 import { expect, it } from "vitest";
-import { adapter, backendOfAdapter, full } from "./adapter.js";
+import { adapter, backendOfAdapter, full, part } from "./adapter.js";
 
 const onAdapter = adapter !== "" && adapter !== "chromium";
 
-// Pipelines take seconds to compile on the CPU, lavapipe's most of all: in CI a choice of types, everywhere each feature.
-const some =
-  adapter === "swiftshader"
+// Pipelines take seconds to compile on the CPU, lavapipe's most of all: a choice of types, and of each feature a case or more.
+// CI, whose hour is short, has a few of each kernel's ways.
+const some = part
+  ? /^(dim\/33|heads\/14-2|length\/65x65|window\/3,3|mask\/hidden-nan|packed\/both|paged\/16|poison\/(k-causal|v-causal|v-mask|decode)|splits\/7|append\/f16|rope\/half|merge\/attention)$/
+  : adapter === "swiftshader"
     ? /^(dim\/(33|64|256)$|heads\/(7-1|14-2)|length\/(0|1|65|129)x|window|align|offset|bias|mask|sinks?|softcap|alibi|number|decode|split|paged|append|cache|merge|packed|padded)/
     : /^(dim\/33$|heads\/14-2$|length\/(0|65)x65$|length\/65x|window\/|softcap\/)/;
 
@@ -17,7 +19,7 @@ it.runIf(onAdapter)("the conformance table", async () => {
     ...(!full && {
       quick: true,
       cases: some,
-      layouts: adapter === "swiftshader" ? ["contiguous", "sliced"] : ["sliced"],
+      layouts: adapter === "swiftshader" && !part ? ["contiguous", "sliced"] : ["sliced"],
     }),
   });
   console.log(summarize(report));
@@ -34,9 +36,11 @@ it.runIf(onAdapter)("problems cut into chunks, grids of few workgroups and short
     layouts: ["contiguous"],
     cases: full
       ? /^(length|heads|window|bias|mask|sinks?|paged|append|merge)/
-      : /^(length\/(1|9|65|129)x|heads\/8-2|window\/|paged\/)/,
+      : part
+        ? /^(length\/(1|65)x65|heads\/8-2|window\/3,3|paged\/16)$/
+        : /^(length\/(1|9|65|129)x|heads\/8-2|window\/|paged\/)/,
   });
   console.log(summarize(report));
   expect(report.failures).toEqual([]);
-  expect(report.passed).toBeGreaterThan(20);
+  expect(report.passed).toBeGreaterThan(part ? 8 : 20);
 });

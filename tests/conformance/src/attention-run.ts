@@ -84,8 +84,8 @@ export function judge(c: AttentionCase, problem: Problem, truth: Truth, results:
 
 export async function runAttention(c: AttentionCase, cell: Cell): Promise<void> {
   const { context, record } = cell;
-  if (c.exactNaN && !cell.complete)
-    return record.skip("poison that other queries see: only exact on the CPU and in the reference");
+  if (c.exactNaN && !cell.exactNaN)
+    return record.skip("poison that other queries see: only exact on the CPU, in the reference and on WebGPU");
   if (
     c.spread &&
     (context.device.caps.hostMemory ? 0 : context.device.memoryBytes) > 0 &&

@@ -94,6 +94,8 @@ export interface Cell {
   readonly layouts: readonly LayoutName[];
   /** This back end may decline nothing when it is free to choose the kernel (CPU and reference). */
   readonly complete: boolean;
+  /** NaN and infinity in a V row reach only the queries that see it: the CPU, the reference and WebGPU. */
+  readonly exactNaN: boolean;
   readonly record: Recorder;
 }
 
@@ -165,6 +167,7 @@ export async function runConformance(options: ConformanceOptions): Promise<Confo
       kernels,
       layouts: options.layouts?.length ? options.layouts : options.quick ? ["contiguous", "sliced"] : allLayouts,
       complete: backend.name === "cpu" || backend.name === "reference",
+      exactNaN: ["cpu", "reference", "webgpu"].includes(backend.name),
     };
     const chosen = fromTable(options);
     const bad = spoilt({ ...options, badInput: options.badInput ?? !engineChecks.has(backend.name) });

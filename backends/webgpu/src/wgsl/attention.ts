@@ -11,11 +11,12 @@
  * in loops are always initialised: WGSL says that they are 0 then, and Dawn doesn't keep to it (docs/kernels/webgpu.md).
  *
  * Workgroup memory: `tile` holds Q and K of a chunk of D, then V; `pt` P; `reduced` what threads tell each other of maxima.
- * What is hidden is told by flags, not by -inf; a row that has seen nothing has sum 0. Where keys are split, `out` and `lse`
- * are parts: normalised results, and base-2 logarithms of sums.
+ * What is hidden is told by flags, not by -inf; a row that has seen nothing has sum 0. P is kept as bits, 0 for what is hidden
+ * and for nothing else: where V holds NaN or infinity (`odd`), the product leaves out hidden keys one by one, as 0 · NaN is
+ * NaN. Where keys are split, `out` and `lse` are parts: normalised results, and base-2 logarithms of sums.
  */
 import type { CacheDType, FloatDType } from "@tessera/core/web";
-import { fromF8, loader, storer, toHalves, words } from "./elements.js";
+import { fromF8, loader, logBits, storer, toHalves, words } from "./elements.js";
 import { declareParams } from "./fields.js";
 import { attentionFields, sequences } from "./problem.js";
 
@@ -64,7 +65,7 @@ const times = (count: number, text: (i: number) => string) =>
 /** Bytes of workgroup memory. */
 export function workgroupBytes(tile: Tile): number {
   const { ty, tx } = tile;
-  return 16 * (tileSize(tile) + 4 * tx * ty + tx * ty) + 4 * 4 * tx + 16;
+  return 16 * (tileSize(tile) + 4 * tx * ty + tx * ty) + 4 * 4 * tx + 16; // and two flags
 }
 
 /** Maxima over the TX threads of a row, four rows at once. */
@@ -114,6 +115,13 @@ export function attentionShader(shader: AttentionShader): string {
   const keysOfV = valueKeys(tile, columns);
   const out = partial ? "f32" : shader.out;
   const types: readonly string[] = [k, v];
+  /** P V of one key. */
+  const product = (term: (i: number, c: number) => string) =>
+    times(
+      columns,
+      (c) => `          let x${c} = tile[r * TX * NC + ${c}u * TX + tx];
+${times(4, (i) => `          acc${i}_${c} += ${term(i, c)};`)}`,
+    );
   return /* wgsl */ `
 ${subgroups ? "enable subgroups;" : ""}
 ${declareParams(attentionFields)}
@@ -139,10 +147,12 @@ const lowest = -3.0e38;
 const log2e = 1.4426950408889634;
 
 var<workgroup> tile: array<vec4<f32>, ${tileSize(tile)}>;
-var<workgroup> pt: array<vec4<f32>, ${4 * tx * ty}>;
+var<workgroup> pt: array<vec4<u32>, ${4 * tx * ty}>;
 var<workgroup> reduced: array<vec4<f32>, ${tx * ty}>;
 /** Element of each key's row in K's binding, head 0; none where no query of the tile may see it. */
 var<workgroup> key_ok: array<u32, ${4 * tx}>;
+/** Not 0: V of this tile of keys holds NaN or infinity. */
+var<workgroup> odd: atomic<u32>;
 ${subgroups ? "var<workgroup> apart: atomic<u32>;" : ""}
 
 ${sequences}
@@ -151,6 +161,7 @@ ${types.includes("f8_e4m3") ? fromF8 : ""}
 ${loader("q", "q", q)}${loader("k", "k", k)}${loader("v", "v", v)}
 ${out === "f32" ? "" : toHalves}
 ${storer(out)}
+${logBits}
 ${subgroups ? subgroupMax : portableMax}
 
 /** tanh, also near 0, where 1 - exp(-2x) would lose its digits. */
@@ -162,6 +173,15 @@ fn tanh_exact(x: f32) -> f32 {
   }
   let e = exp2(-2.0 * log2e * a);
   return sign(x) * (1.0 - e) / (1.0 + e);
+}
+
+fn is_odd(x: vec4<f32>) -> bool {
+  return any((bitcast<vec4<u32>>(x) & vec4<u32>(0x7f800000u)) == vec4<u32>(0x7f800000u));
+}
+
+/** A row's values of V for one query: 0 if that doesn't see it. */
+fn seen_by(weight: u32, x: vec4<f32>) -> vec4<f32> {
+  return bitcast<vec4<f32>>(select(bitcast<vec4<u32>>(x), vec4<u32>(), weight == 0u));
 }
 
 /** A bias in f32's bits, whatever its type. */
@@ -250,6 +270,7 @@ ${subgroups ? reachOfSubgroup : "  let reach = 1u;"}
 ${times(4 * columns, (n) => `  var acc${Math.floor(n / columns)}_${n % columns} = vec4<f32>();`)}
 
   for (var key0 = keyBegin; key0 < keyEnd; key0 += i32(BK)) {
+    if (thread == 0u) { atomicStore(&odd, 0u); }
     // A key's flag: may any row of the tile see it, and is it in this dispatch's memory?
     for (var j = thread; j < ${bound("BK")}; j += TX * TY) {
       let key = key0 + i32(j);
@@ -309,9 +330,9 @@ ${times(4 * columns, (n) => `    acc${Math.floor(n / columns)}_${n % columns} *=
     // P, transposed: a thread's four rows are a vec4 of each of its keys.
 ${times(
   4,
-  (j) => `    let weight${j} = select(vec4<f32>(), exp2(row${j} - above), seen${j});
-    sum += weight${j};
-    pt[(tx + ${j}u * TX) * TY + ty] = weight${j};`,
+  (j) => `    let weight${j} = exp2(row${j} - above);
+    sum += select(vec4<f32>(), weight${j}, seen${j});
+    pt[(tx + ${j}u * TX) * TY + ty] = select(vec4<u32>(), max(bitcast<vec4<u32>>(weight${j}), vec4<u32>(1u)), seen${j});`,
 )}
 
     // P V, a few keys at a time.
@@ -324,17 +345,22 @@ ${times(
         if (key_ok[r] == 1u && d < p.valueDim) {
           let e = key_element(s, b, u32(key0) + r, p.vBatch, p.vRow) + kvHead * p.vHead + d;
           x = v_load4(p.vBase, e - p.vFirst, p.valueDim - d);
+          if (is_odd(x)) { atomicStore(&odd, 1u); }
         }
         tile[at] = x;
       }
       workgroupBarrier();
-      for (var r = 0u; r < ${bound("VK")}; r++) {
-        let weight = pt[(v0 + r) * TY + ty];
-${times(
-  columns,
-  (c) => `        let x${c} = tile[r * TX * NC + ${c}u * TX + tx];
-${times(4, (i) => `        acc${i}_${c} += weight[${i}] * x${c};`)}`,
-)}
+      if (atomicLoad(&odd) == 0u) {
+        for (var r = 0u; r < ${bound("VK")}; r++) {
+          let weight = bitcast<vec4<f32>>(pt[(v0 + r) * TY + ty]);
+${product((i, c) => `weight[${i}] * x${c}`)}
+        }
+      } else {
+        for (var r = 0u; r < VK * p.one; r++) {
+          let bits = pt[(v0 + r) * TY + ty];
+          let weight = bitcast<vec4<f32>>(bits);
+${product((i, c) => `weight[${i}] * seen_by(bits[${i}], x${c})`)}
+        }
       }
     }
     workgroupBarrier();
@@ -378,14 +404,14 @@ ${times(
  */
 const richScores = /* wgsl */ `
     // Until P is written, the last to read it did so before the barriers of Q and K.
-${times(4, (j) => `    pt[(tx + ${j}u * TX) * TY + ty] = vec4<f32>(score0[${j}], score1[${j}], score2[${j}], score3[${j}]);`)}
+${times(4, (j) => `    pt[(tx + ${j}u * TX) * TY + ty] = bitcast<vec4<u32>>(vec4<f32>(score0[${j}], score1[${j}], score2[${j}], score3[${j}]));`)}
     var seen = 0u;
     for (var pair = 0u; pair < 16u * p.one; pair++) {
       let i = pair & 3u;
       let at = (tx + (pair >> 2u) * TX) * TY + ty;
       let key = key0 + i32(tx + (pair >> 2u) * TX);
       if (key < begin[i] || key >= end[i] || key_ok[tx + (pair >> 2u) * TX] == 0u) { continue; }
-      var x = pt[at][i] * scale;
+      var x = bitcast<f32>(pt[at][i]) * scale;
       if (p.softcap > 0.0) { x = p.softcap * tanh_exact(x / p.softcap); }
       if (p.biasType != 0u) {
         let bits = bias_bits(b * p.biasBatch + head[i] * p.biasHead + u32(query[i]) * p.biasRow + u32(key) - p.biasFirst);
@@ -399,12 +425,12 @@ ${times(4, (j) => `    pt[(tx + ${j}u * TX) * TY + ty] = vec4<f32>(score0[${j}],
         if ((mask_word(e) & 255u) == 0u) { continue; }
       }
       seen |= 1u << pair;
-      pt[at][i] = x * log2e;
+      pt[at][i] = bitcast<u32>(x * log2e);
     }
     var best = vec4<f32>(lowest);
 ${times(
   4,
-  (j) => `    let row${j} = pt[(tx + ${j}u * TX) * TY + ty];
+  (j) => `    let row${j} = bitcast<vec4<f32>>(pt[(tx + ${j}u * TX) * TY + ty]);
     let seen${j} = (vec4<u32>(seen >> ${4 * j}u) & vec4<u32>(1u, 2u, 4u, 8u)) != vec4<u32>();
     best = select(best, max(best, row${j}), seen${j});`,
 )}
@@ -414,7 +440,7 @@ const writeResult = /* wgsl */ `
     var total = sum[i];
     var factor = 0.0;
     var bits = 0xff800000u;
-    if (total > 0.0 || total != total) {
+    if (bitcast<u32>(total) != 0u) { // also if it is NaN
       var m = top[i];
       if (p.atSinks != none && aux[p.atSinks + head[i]] != 0xff800000u) {
         let sink = bitcast<f32>(aux[p.atSinks + head[i]]) * log2e;
@@ -424,7 +450,7 @@ const writeResult = /* wgsl */ `
         m = with_sink;
       } else { factor = 1.0; }
       factor = vScale * factor / total;
-      bits = bitcast<u32>((m + log2(total)) * 0.69314718);
+      bits = log_bits(total, (m + log2(total)) * 0.69314718);
     } else if (p.atSinks != none && i32(row) < s.queries) { bits = aux[p.atSinks + head[i]]; }
     let e = b * p.outBatch + (s.queryRow + row) * p.outRow + head[i] * p.outHead - p.outFirst;
     for (var c = 0u; c < NC; c++) {
@@ -439,7 +465,7 @@ const writeResult = /* wgsl */ `
 
 /** Row (b, head, query) of the dispatch's rows, part by part: `parts` results of Dv, and as many logarithms. */
 const writePart = /* wgsl */ `
-    let some = sum[i] > 0.0 || sum[i] != sum[i];
+    let some = bitcast<u32>(sum[i]) != 0u; // also if it is NaN
     let index = ((b - p.firstBatch) * p.headCount + head[i] - p.firstHead) * (p.endQuery - p.firstQuery) + row - p.firstQuery;
     let part = index * p.parts + p.firstPart + split;
     let factor = select(0.0, vScale / sum[i], some);
@@ -447,5 +473,5 @@ const writePart = /* wgsl */ `
       let d = 4u * (tx + TX * c);
       if (d < p.valueDim) { store4(0u, part * p.valueDim + d, p.valueDim - d, acc[i * NC + c] * factor); }
     }
-    if (tx == 0u) { lse[part] = select(0xff800000u, bitcast<u32>(top[i] + log2(sum[i])), some); }
+    if (tx == 0u) { lse[part] = select(0xff800000u, log_bits(sum[i], top[i] + log2(sum[i])), some); }
 `;

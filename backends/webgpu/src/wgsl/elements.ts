@@ -68,6 +68,13 @@ fn from_f8(bits: u32) -> f32 {
 }
 `;
 
+/** Bits of a sum's logarithm: those of NaN if a weight was none, which exp2 and log needn't keep. No right sum is infinite. */
+export const logBits = /* wgsl */ `
+fn log_bits(sum: f32, log: f32) -> u32 {
+  return select(bitcast<u32>(log), 0x7fc00000u, (bitcast<u32>(sum) & 0x7f800000u) == 0x7f800000u);
+}
+`;
+
 /** Rounds to nearest even, by integers: WGSL's own conversions may round either way. */
 export const toHalves = /* wgsl */ `
 fn to_f16(x: f32) -> u32 {

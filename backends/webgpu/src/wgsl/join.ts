@@ -3,7 +3,7 @@
  * workgroup a row: the weights of its parts are computed by all, then each thread sums columns.
  */
 import type { FloatDType } from "@tessera/core/web";
-import { storer, toHalves } from "./elements.js";
+import { logBits, storer, toHalves } from "./elements.js";
 import { declareParams } from "./fields.js";
 import { attentionFields, sequences } from "./problem.js";
 
@@ -22,6 +22,7 @@ const log2e = 1.4426950408889634;
 ${sequences}
 ${out === "f32" ? "" : toHalves}
 ${storer(out)}
+${logBits}
 
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -65,7 +66,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
   }
   if (p.hasLse == 1u && thread == 0u) {
     var bits = empty;
-    if (some || has_sink) { bits = bitcast<u32>((top + log2(sum)) * 0.69314718); }
+    if (some || has_sink) { bits = log_bits(sum, (top + log2(sum)) * 0.69314718); }
     let at = b * p.lseBatch + (s.queryRow + row) * p.lseRow + head * p.lseHead - p.lseFirst;
     lse[(p.lseBase + 4u * at) >> 2u] = bits;
   }

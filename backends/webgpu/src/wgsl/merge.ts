@@ -3,7 +3,7 @@
  * one part after the other; the last dispatch writes the result. What an empty part holds is never read.
  */
 import type { FloatDType } from "@tessera/core/web";
-import { loader, storer, toHalves, words } from "./elements.js";
+import { loader, logBits, storer, toHalves, words } from "./elements.js";
 import { declareParams, type Fields } from "./fields.js";
 
 export const mergeFields = {
@@ -71,8 +71,9 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     return;
   }
   let log = bitcast<f32>(bits);
-  let above = select(log, max(top, log), sum > 0.0);
-  let shrink = select(0.0, exp2((top - above) * 1.442695041), sum > 0.0);
+  let some = bitcast<u32>(sum) != 0u; // also if it is NaN
+  let above = select(log, max(top, log), some);
+  let shrink = select(0.0, exp2((top - above) * 1.442695041), some);
   let weight = exp2((log - above) * 1.442695041);
   let e = at.b * p.partBatch + at.row * p.partRow + at.head * p.partHead;
   for (var d = 4u * thread; d < p.valueDim; d += ${4 * threads}u) {
@@ -80,7 +81,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     for (var i = 0u; i < min(4u, p.valueDim - d); i++) {
       let to = task * width + d + i;
       var before = 0.0;
-      if (sum > 0.0) { before = sums[to] * shrink; }
+      if (some) { before = sums[to] * shrink; }
       sums[to] = before + weight * x[i];
     }
   }
@@ -98,6 +99,7 @@ ${head}
 @group(0) @binding(8) var<storage, read_write> logs: array<u32>;
 ${dtype === "f32" ? "" : toHalves}
 ${storer(dtype)}
+${logBits}
 
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -106,14 +108,14 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
   if (!at.ok) { return; }
   let width = p.valueDim + 2u;
   let sum = sums[task * width + p.valueDim + 1u];
-  let some = sum > 0.0 || sum != sum;
+  let some = bitcast<u32>(sum) != 0u; // also if it is NaN
   let e = at.b * p.partBatch + at.row * p.partRow + at.head * p.partHead;
   for (var d = thread; d < p.valueDim; d += ${threads}u) {
     store(p.partBase, e + d, select(0.0, sums[task * width + d] / sum, some));
   }
   if (p.first == 1u && thread == 0u) {
     let total = sums[task * width + p.valueDim] + log(sum);
-    logs[(p.logBase >> 2u) + at.b * p.logBatch + at.row * p.logRow + at.head * p.logHead] = select(empty, bitcast<u32>(total), some);
+    logs[(p.logBase >> 2u) + at.b * p.logBatch + at.row * p.logRow + at.head * p.logHead] = select(empty, log_bits(sum, total), some);
   }
 }
 `;
