@@ -78,7 +78,7 @@ export const lanes = [
 
   { name: "native-asan", command: ["node", "scripts/ctest.mjs", "asan"], long: true, ci: true, minutes: 15 },
   // Fresh problems each time, by a seed that is printed (TESSERA_FUZZ_SEED).
-  { name: "fuzz", command: ["node", "tests/fuzz/run.mjs"], long: true, minutes: 15 },
+  { name: "fuzz", command: ["node", "tests/fuzz/run.mjs"], long: true, ci: true, minutes: 15 },
   { name: "valgrind", command: ["node", "scripts/valgrind.mjs"], long: true, ci: true, needs: ["valgrind"] },
   { name: "native-tsan", command: ["node", "scripts/ctest.mjs", "tsan"], long: true, ci: true, minutes: 15 },
   {
@@ -137,6 +137,14 @@ export const lanes = [
     ci: !byHand.includes(folder),
     minutes: 20,
   })),
+  // WebGPU on SwiftShader, which comes with Chromium; installs Dawn.
+  {
+    name: "webgpu-swiftshader",
+    command: ["node", "backends/webgpu/test/run.mjs", "--part", "swiftshader"],
+    long: true,
+    ci: true,
+    minutes: 15,
+  },
   // On adapters that the CPU plays, in Node and in Chromium; what isn't there is skipped.
   { name: "webgpu-adapters", command: ["node", "backends/webgpu/test/run.mjs"], long: true, minutes: 60 },
   // Each commit has another third, and every run checks that all of them fit the sources.

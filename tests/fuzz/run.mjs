@@ -1,10 +1,12 @@
-// Fresh problems: the C++ fuzzer of problems and libFuzzer on the contract, with a seed that is printed.
-//   node tests/fuzz/run.mjs                     500 problems and 20 seconds of libFuzzer, what CI runs
+// Fresh problems: the C++ fuzzer of problems, libFuzzer on the contract, and files nobody vouches for, with a seed that is printed.
+//   node tests/fuzz/run.mjs                     500 problems and 60 seconds of each target, what CI runs
 //   node tests/fuzz/run.mjs --problems 100000 --seconds 600
+//   node tests/fuzz/run.mjs --targets contract --seconds 600    of "contract" and "files" (safetensors, results, tuning)
 //   TESSERA_FUZZ_SEED=7 node tests/fuzz/run.mjs     a given seed; without it, the clock
-// The corpus of libFuzzer is in corpus/contract; with --keep what is new is added to it (then shrink it with -merge=1).
-import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
+// The corpus of libFuzzer is in corpus/contract; with --keep what is new is added to it (then shrink it with -merge=1). Files have
+// theirs in ../reliability/corpus. They take one processor, so they run beside the contract and its build.
+import { spawn, spawnSync } from "node:child_process";
+import { closeSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -15,7 +17,8 @@ import { root, which } from "../../scripts/lib/sh.mjs";
 const { values } = parseArgs({
   options: {
     problems: { type: "string", default: "500" },
-    seconds: { type: "string", default: "20" },
+    seconds: { type: "string", default: "60" },
+    targets: { type: "string", default: "contract,files" },
     backend: { type: "string", default: join(root, "backends/cpu/lib/libtessera-cpu.so") },
     keep: { type: "boolean", default: false },
   },
@@ -66,7 +69,41 @@ function contract() {
   add(counts, status === 0 ? { passed: 1 } : { failed: 1 });
 }
 
+/** Starts the fuzzing of files; the promise adds its counts. */
+function files() {
+  const log = join(root, "out/fuzz/files.log");
+  mkdirSync(join(root, "out/fuzz"), { recursive: true });
+  const output = openSync(log, "w");
+  const child = spawn(process.execPath, [join(root, "scripts/vitest.mjs"), "tests/reliability", "test/files.test.ts"], {
+    cwd: root,
+    stdio: ["ignore", output, output], // to a file: this process waits for others meanwhile and couldn't empty a pipe
+    // Half of them with bytes changed, half with members.
+    env: { ...process.env, TESSERA_FILES_SECONDS: String(Number(values.seconds) / 2) },
+  });
+  return new Promise((done) => {
+    child.on("close", (status) => {
+      closeSync(output);
+      const said = readFileSync(log, "utf8");
+      console.log(said);
+      const told = parse(said);
+      add(counts, told ?? { failed: 1 });
+      if (status !== 0 && !told?.failed) add(counts, { failed: 1 });
+      done();
+    });
+  });
+}
+
+const targets = values.targets.split(",");
+const unknown = targets.find((target) => !["contract", "files"].includes(target));
+if (unknown !== undefined) {
+  console.error(`--targets is ${JSON.stringify(unknown)}; allowed: contract, files, or both with a comma`);
+  process.exit(2);
+}
 if (Number(values.problems) > 0) volume();
-if (Number(values.seconds) > 0) contract();
+if (Number(values.seconds) > 0) {
+  const filesDone = targets.includes("files") ? files() : undefined;
+  if (targets.includes("contract")) contract();
+  await filesDone;
+}
 console.log(line(counts));
 process.exitCode = counts.failed > 0 ? 1 : 0;

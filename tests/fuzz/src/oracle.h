@@ -17,7 +17,10 @@ struct Row {
   double lse;
   bool checked = true;   ///< false: infinities among the scores, about which nothing is promised
   double underflow = 0;  ///< what fp32 can't tell from 0 or a neighbour, in each product and in the result
-  double rounding = 0;   ///< most that rounding P and the output by nearest may cost, whatever the luck
+  /// Columns whose largest |v| times the visible keys is beyond fp32, so that the unnormalised sum may be: docs/semantics.md,
+  /// "Empty, NaN and infinity". Empty if no key is seen.
+  std::vector<bool> may_overflow;
+  double rounding = 0;  ///< most that rounding P and the output by nearest may cost, whatever the luck
 };
 
 class Oracle {
