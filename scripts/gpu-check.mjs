@@ -133,9 +133,21 @@ const steps = [
   step("harness-beside-plain-loop", 180, [node, join(bench ?? "", "native/compare.mjs"), backend], {
     needs: [join(bench ?? "", "native/build/plain_loop")],
   }),
-  step("peers", 300, ["python3", inRoot("benchmarks/cuda-peers/run.py"), "--library", library], {
-    needs: backend !== "cuda" ? ["peers of this back end"] : torch ? [] : ["python3 with torch and triton"],
-  }),
+  ...["run", "decode"].map((script) =>
+    step(
+      script === "run" ? "peers" : "peers-decode",
+      300,
+      [
+        "python3",
+        inRoot(`benchmarks/cuda-peers/${script}.py`),
+        "--library",
+        library,
+        "--json",
+        join(out, `peers-${script}.json`),
+      ],
+      { needs: backend !== "cuda" ? ["peers of this back end"] : torch ? [] : ["python3 with torch and triton"] },
+    ),
+  ),
   tessera("tune", 300, ["tune", "--suite", "prefill", "--suite", "decode", "--backend", backend, "--json"]),
   tessera(
     "profile",

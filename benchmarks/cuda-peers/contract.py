@@ -22,6 +22,12 @@ class Tensor(C.Structure):
         four = C.c_int64 * 4
         return cls(C.sizeof(cls), DTYPES[t.dtype], t.data_ptr(), t.dim(), 0, four(*t.shape), four(*t.stride()), 0)
 
+    @classmethod
+    def view(cls, address, dtype, shape, stride):
+        """Memory that torch has no type for: `dtype` by its number in the contract, strides in elements."""
+        four = C.c_int64 * 4
+        return cls(C.sizeof(cls), dtype, address, len(shape), 0, four(*shape), four(*stride), 0)
+
 
 class Attention(C.Structure):
     _fields_ = (
@@ -73,7 +79,11 @@ class Backend:
         self.functions, self.context, self.stream = status, C.c_void_p(), C.c_void_p()
         desc = ContextDesc(C.sizeof(ContextDesc), torch.cuda.current_device(), 0, 0)
         self.call("context_create", C.byref(desc), C.byref(self.context), context=False)
-        self.call("stream_wrap", torch.cuda.current_stream().cuda_stream, C.byref(self.stream))
+        self.use(torch.cuda.current_stream())
+
+    def use(self, stream):
+        """From now on, enqueue to that stream of torch's."""
+        self.call("stream_wrap", stream.cuda_stream, C.byref(self.stream))
 
     def call(self, name, *arguments, context=True):
         if self.functions[name](*((self.context,) if context else ()), *arguments) != 0:
@@ -82,22 +92,27 @@ class Backend:
     def attention(self, q, k, v, causal, kernel=None, window=None):
         """A call to make again and again, its output [B,S,H,D], and the kernel it runs. q, k, v: [B,S,H,D]."""
         out = torch.full(q.shape[:3] + v.shape[3:], float("nan"), dtype=q.dtype, device=q.device)
-        tensors = [Tensor.of(t) for t in (q, k, v, out)]
-        desc = Attention(struct_size=C.sizeof(Attention), causal=int(causal), kernel=kernel and kernel.encode())
-        for name, t in zip(("q", "k", "v", "out"), tensors):
-            setattr(desc, name, C.pointer(t))
+        desc = Attention(causal=int(causal), kernel=kernel and kernel.encode())
         if window is not None:
             desc.present, desc.window_left, desc.window_right = 2, window, -1
+        run, explanation = self.prepared(desc, {n: Tensor.of(t) for n, t in zip("q k v out".split(), (q, k, v, out))}, (q, k, v))
+        return run, out, explanation.kernel.decode()
+
+    def prepared(self, desc, tensors, alive=()):
+        """A call of a description to make again and again, with a workspace of its own, and the back end's explanation."""
+        desc.struct_size = C.sizeof(Attention)
+        for name, t in tensors.items():
+            setattr(desc, name, C.pointer(t))
         bytes_needed = C.c_uint64()
         self.call("attention_workspace", C.byref(desc), C.byref(bytes_needed))
-        workspace = torch.empty(max(1, bytes_needed.value), dtype=torch.uint8, device=q.device)
+        workspace = torch.empty(max(1, bytes_needed.value), dtype=torch.uint8, device="cuda")
         desc.workspace, desc.workspace_bytes = workspace.data_ptr(), bytes_needed.value
         explanation = Explanation(struct_size=C.sizeof(Explanation))
         self.call("explain", C.byref(desc), C.byref(explanation))
         function, context, stream, argument = self.functions["attention"], self.context, self.stream, C.byref(desc)
 
-        def run(alive=(tensors, workspace, q, k, v)):
+        def run(alive=(tensors, workspace, alive)):
             if function(context, stream, argument) != 0:
                 raise RuntimeError(self.last_error(context).decode())
 
-        return run, out, explanation.kernel.decode()
+        return run, explanation

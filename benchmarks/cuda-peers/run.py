@@ -1,10 +1,11 @@
 """Tessera's CUDA back end beside torch's scaled_dot_product_attention (FlashAttention-2 and cuDNN), in one run on one GPU.
 
-    python3 run.py [--library .../libtessera-cuda.so] [--filter REGEX] [--kernel NAME ...] [--rounds 5] [--rep 60] [--json FILE]
+    python3 run.py [--library .../libtessera-cuda.so ...] [--filter REGEX] [--kernel NAME ...] [--rounds 6] [--rep 60] [--json FILE]
 
 Needs torch with CUDA and triton. Everything is timed the same way: triton's do_bench, which empties the L2 cache before each
-call and times it by events; contestants take turns, round after round; a figure is the median of the rounds' medians.
---kernel: forced variants to time besides what the back end chooses. Inputs are standard normal, [B,S,H,D] in memory, as
+call and times it by events; contestants take turns, round after round, each round beginning with another and every second one
+backwards, because the card is slower behind whoever made it hot; a figure is the median of the rounds' medians.
+--kernel: forced variants to time besides what the back end chooses. Further libraries: other versions, named by their files. Inputs are standard normal, [B,S,H,D] in memory, as
 models hold them; outputs are compared with FlashAttention-2's or cuDNN's before anything is timed. TFLOP/s count causal as half,
 and a window as what it sees."""
 import argparse
@@ -24,10 +25,10 @@ from contract import Backend
 
 here = os.path.dirname(os.path.abspath(__file__))
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--library", default=os.path.join(here, "../../backends/cuda/lib/libtessera-cuda.so"))
+parser.add_argument("--library", action="append", default=[])
 parser.add_argument("--filter", default="")
 parser.add_argument("--kernel", action="append", default=[])
-parser.add_argument("--rounds", type=int, default=5)
+parser.add_argument("--rounds", type=int, default=6)
 parser.add_argument("--rep", type=int, default=60, help="milliseconds of timed calls a turn")
 parser.add_argument("--json")
 options = parser.parse_args()
@@ -64,7 +65,7 @@ def visible(c):
     return s * s / 2 if c["causal"] else s * s
 
 
-def contestants(backend, c):
+def contestants(c):
     make = lambda heads: torch.randn(c["batch"], c["tokens"], heads, c["dim"], device="cuda", dtype=c["dtype"])
     q, k, v = make(c["heads"]), make(c["kv_heads"]), make(c["kv_heads"])
     found = {}
@@ -79,15 +80,14 @@ def contestants(backend, c):
                 found[name] = run
             except RuntimeError as error:
                 print(f"{c['name']}: no {name}: {str(error).splitlines()[0]}", file=sys.stderr)
-    for kernel in (None, *options.kernel):
-        name = kernel or "chosen"
+    for name, (library, kernel) in ours.items():
         try:
-            found[name], outputs[name], chosen = backend.attention(q, k, v, c["causal"], kernel, c["window"])
+            found[name], outputs[name], chosen = library.attention(q, k, v, c["causal"], kernel, c["window"])
         except RuntimeError as error:
             print(f"{c['name']}: no {name}: {error}", file=sys.stderr)
             continue
         found[name]()
-        if kernel is None:
+        if name == "chosen":
             picked = chosen
     truth = outputs.get("fa2", outputs.get("cudnn"))
     for name, out in outputs.items():
@@ -98,12 +98,14 @@ def contestants(backend, c):
     return found, picked
 
 
-def measure(backend, c):
-    found, picked = contestants(backend, c)
+def measure(c):
+    found, picked = contestants(c)
     times = {name: [] for name in found}
-    for _ in range(options.rounds):
-        for name, run in found.items():
-            times[name].append(do_bench(run, warmup=10, rep=options.rep, return_mode="median"))
+    order = list(found)
+    for round in range(options.rounds):
+        turns = order[round // 2 % len(order):] + order[:round // 2 % len(order)]
+        for name in turns if round % 2 == 0 else reversed(turns):
+            times[name].append(do_bench(found[name], warmup=10, rep=options.rep, return_mode="median"))
     operations = 4 * c["batch"] * c["heads"] * c["dim"] * visible(c)
     figures = {name: {"ms": statistics.median(t), "rounds": t, "tflops": operations / statistics.median(t) / 1e9}
                for name, t in times.items()}
@@ -114,7 +116,7 @@ def measure(backend, c):
 def line(row):
     figures = row["figures"]
     text = [f"{row['name']:22s}"] + [f"{name} {f['tflops']:6.1f}" for name, f in figures.items()] + [f"({row['picked']})"]
-    for name in ("chosen", *options.kernel):
+    for name in ours:
         for peer, wanted in zip(PEERS, row["at_least"] or (None, None)):
             if name in figures and peer in figures:
                 ratio = figures[peer]["ms"] / figures[name]["ms"]
@@ -124,14 +126,18 @@ def line(row):
 
 
 torch.manual_seed(0)
-backend = Backend(options.library)
+libraries = {os.path.basename(path).removesuffix(".so").removeprefix("libtessera-"): Backend(path)
+             for path in options.library or [os.path.join(here, "../../backends/cuda/lib/libtessera-cuda.so")]}
+first, *others = libraries
+ours = {"chosen": (libraries[first], None), **{kernel: (libraries[first], kernel) for kernel in options.kernel},
+        **{name: (libraries[name], None) for name in others}}
 machine = torch.cuda.get_device_properties(0)
 print(f"{machine.name}, {machine.multi_processor_count} multiprocessors, torch {torch.__version__}, "
       f"cuDNN {torch.backends.cudnn.version()}; TFLOP/s", flush=True)
 rows = []
 for c in CASES:
     if re.search(options.filter, c["name"]):
-        rows.append(measure(backend, c))
+        rows.append(measure(c))
         print(line(rows[-1]), flush=True)
         if options.json:
             with open(options.json, "w") as file:

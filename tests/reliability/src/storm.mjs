@@ -1,6 +1,6 @@
 // 64 attention calls at once from 8 workers, over the back ends given, half of them aborted at a random moment: what is
-// computed has the bits of a sequential run. Prints its counts as JSON.
-//   node src/storm.mjs ROUNDS SEED cpu|/path/to/a/library.so ...
+// computed has the bits of a sequential run. Prints its counts as JSON. A device's number may follow a back end: cuda:1.
+//   node src/storm.mjs ROUNDS SEED cpu|cuda:1|/path/to/a/library.so:1 ...
 import { once } from "node:events";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { openEngine } from "@tessera/core";
@@ -8,7 +8,10 @@ import { checksum, problem } from "./problems.mjs";
 
 const calls = 64;
 const workers = 8;
-const open = (name) => openEngine(name.includes("/") ? { library: name } : { backend: name });
+function open(given) {
+  const [, name, device] = /^(.*?)(?::(\d+))?$/.exec(given);
+  return openEngine({ [name.includes("/") ? "library" : "backend"]: name, device: device && Number(device) });
+}
 
 if (isMainThread) {
   const [rounds, seed, ...backends] = process.argv.slice(2);
