@@ -24,10 +24,10 @@ import {
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { line, none } from "./lib/counts.mjs";
-import { cudaObjects } from "./lib/fatbin.mjs";
-import { crossFile, cudaArchitectures } from "./lib/native.mjs";
-import { glibcFloor, hostPlatform, parts, platforms } from "./lib/platforms.mjs";
-import { fail, output, root, run, which } from "./lib/sh.mjs";
+import { crossFile } from "./lib/native.mjs";
+import { objections } from "./lib/objections.mjs";
+import { hostPlatform, parts, platforms } from "./lib/platforms.mjs";
+import { fail, root, run, which } from "./lib/sh.mjs";
 
 const args = process.argv.slice(2);
 const flag = (name) => args.includes(name);
@@ -58,47 +58,6 @@ function builtFile(part, id) {
   const file = id === here ? join(root, parts[part].folder, parts[part].built) : crossFile(part, id);
   return file && existsSync(file) ? file : undefined;
 }
-
-/** What must not be published of a file, in words; empty if nothing. */
-function objections(part, id, file) {
-  if (platforms[id].os === "win32") return windowsObjections(id, file);
-  const found = [];
-  const { machine, libc } = platforms[id];
-  const header = output("readelf", ["-hW", file]);
-  if (header === null) return ["can't be looked at: readelf (binutils) is missing or refuses it"];
-  if (!header.includes(`Machine:                           ${machine}`))
-    found.push(`is for another machine than ${id}`);
-  const versions = [...new Set(output("readelf", ["-VW", file]).match(/\b(GLIBC|GLIBCXX|CXXABI|GCC)_[\d.]+/g) ?? [])];
-  if (libc === "glibc") {
-    const newer = versions.filter((version) => version.startsWith("GLIBC_") && isNewer(version.slice(6), glibcFloor));
-    if (newer.length > 0) found.push(`needs ${newer.join(", ")}; the floor is glibc ${glibcFloor}`);
-  }
-  const cxx = versions.filter((version) => /^(GLIBCXX|CXXABI)_/.test(version));
-  if (cxx.length > 0) found.push(`needs a C++ library of its system: ${cxx.join(", ")}`);
-  if (part === "cuda") {
-    const code = new Set(cudaObjects(file).flat());
-    const lacks = cudaArchitectures.filter((sm) => !code.has(`sm_${sm}`));
-    if (lacks.length > 0) found.push(`has no code for sm_${lacks.join(", sm_")} (built for ${[...code].join(", ")})`);
-  }
-  return found;
-}
-
-/** What every Windows has, and the program that loads an addon. */
-const ofWindows = /^(KERNEL32|msvcrt|NODE)\.(dll|exe)$/i;
-
-function windowsObjections(id, file) {
-  const text = output("objdump", ["-p", file]);
-  if (text === null) return ["can't be looked at: objdump (binutils) is missing or refuses it"];
-  const found = [];
-  if (!text.includes(`file format ${platforms[id].machine}`)) found.push(`is for another machine than ${id}`);
-  const foreign = [...text.matchAll(/DLL Name: (\S+)/g)]
-    .map(([, name]) => name)
-    .filter((name) => !ofWindows.test(name));
-  if (foreign.length > 0) found.push(`needs ${foreign.join(", ")}, which not every Windows has`);
-  return found;
-}
-
-const isNewer = (a, b) => a.localeCompare(b, "en", { numeric: true }) > 0;
 
 /** Copies a file into its package, without its symbol table, and says there what it is. */
 function stage(part, id, file, folder) {

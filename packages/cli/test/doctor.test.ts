@@ -2,7 +2,7 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { copyFileSync, existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { openEngine } from "@tessera/core";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { scratch, tessera } from "./helpers.js";
@@ -254,7 +254,8 @@ describe.skipIf(process.platform !== "linux")("what was installed", () => {
     return at;
   }
   const bin = join(here, "../bin/tessera.js");
-  function doctor(cwd: string, ...nodeArgs: string[]): Found {
+  const doctor = (cwd: string, ...nodeArgs: string[]) => inspected(cwd, "cuda", ...nodeArgs);
+  function inspected(cwd: string, name: string, ...nodeArgs: string[]): Found {
     const env = { ...process.env, NODE_PATH: "", CUDA_FAKE: "0|1||" };
     const { stdout, stderr } = spawnSync(process.execPath, [...nodeArgs, bin, "doctor", "--json"], {
       cwd,
@@ -262,7 +263,7 @@ describe.skipIf(process.platform !== "linux")("what was installed", () => {
       encoding: "utf8",
     });
     expect(stderr).toBe("");
-    return JSON.parse(stdout).backends.find(({ backend }: Found) => backend === "cuda");
+    return JSON.parse(stdout).backends.find(({ backend }: Found) => backend === name);
   }
   const core = JSON.parse(readFileSync(join(here, "../../core/package.json"), "utf8")).version as string;
   const platform = `linux-${process.arch}-gnu`;
@@ -286,8 +287,10 @@ describe.skipIf(process.platform !== "linux")("what was installed", () => {
     const { state, cause, fixes } = doctor(installed("other", core, false, "darwin-arm64"));
     expect({ state, fix: fixes[0] }).toEqual({
       state: "package-missing",
-      fix: expect.stringContaining("build it from source on this machine"),
+      fix: expect.stringContaining("compute in plain TypeScript"), // which needs nothing but what is installed
     });
+    expect(fixes[1]).toMatch(/^build libtessera-cuda\.so from Tessera's sources .*TESSERA_BACKEND_PATH/);
+    expect(fixes).toHaveLength(2);
     expect(cause).toContain(`has no library for ${platform}, only for darwin-arm64`);
   });
   it("in another version than core's", () => {
@@ -295,6 +298,32 @@ describe.skipIf(process.platform !== "linux")("what was installed", () => {
     expect(state).toBe("version-mismatch");
     expect(cause).toContain(`is there as @tessera/cuda 0.0.0-old, beside @tessera/core ${core}`);
     expect(fixes).toEqual([`run \`npm install @tessera/core@${core} @tessera/cuda@${core}\``]);
+  });
+  it("a back end in JavaScript in another version than core's, which isn't loaded", () => {
+    const at = join(folder, "old-module");
+    const parent = join(at, "node_modules/@tessera/webgpu");
+    mkdirSync(parent, { recursive: true });
+    writeFileSync(
+      join(parent, "package.json"),
+      JSON.stringify({ name: "@tessera/webgpu", version: "0.0.0-old", main: "index.js" }),
+    );
+    writeFileSync(join(parent, "index.js"), "console.log('loaded'); exports.backend = {};");
+    const cause = `is there as @tessera/webgpu 0.0.0-old, beside @tessera/core ${core}: versions must be the same`;
+    const fix = `run \`npm install @tessera/webgpu@${core} webgpu@0.6.2\``;
+    const found = inspected(at, "webgpu");
+    expect(found.state).toBe("version-mismatch");
+    expect(found.cause).toContain(cause);
+    expect(found.fixes[0]).toBe(fix);
+    const program = `import(process.env.CORE).then(({ openEngine }) => openEngine({ backend: "webgpu" })).then(
+      () => console.log("opened"), ({ code, message }) => console.log(code + ": " + message))`;
+    const { stdout } = spawnSync(process.execPath, ["--input-type=module", "-e", program], {
+      cwd: at,
+      env: { ...process.env, NODE_PATH: "", CORE: pathToFileURL(join(here, "../../core/dist/index.js")).href },
+      encoding: "utf8",
+    });
+    expect(stdout).toMatch(/^abi-mismatch: /);
+    expect(stdout).toContain(cause);
+    expect(stdout).toContain(fix);
   });
   it("on musl", () => {
     const { state, cause, fixes } = doctor(

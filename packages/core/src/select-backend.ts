@@ -1,7 +1,7 @@
 /** Which back end and device an engine uses: the one that is asked for, or the best that works. */
 import type { Backend, DeviceInfo, ProbeState } from "./backend.js";
 import { TesseraError, type TesseraErrorCode } from "./error.js";
-import { whatToDo } from "./fixes.js";
+import { fixSteps, whatToDo } from "./fixes.js";
 import { describe, list } from "./host-tensor.js";
 import { invalid } from "./invalid.js";
 import { checkNames, checkWhole, suggestion } from "./option-names.js";
@@ -226,7 +226,8 @@ async function automatic(
       attempts.push({ ...tried(report, (error as Error).message), state: "load-failed" });
     }
   }
-  const all = attempts.map(({ backend, reason, fix }) => `  - ${backend}: ${reason}${fix ? ` (${fix})` : ""}`);
+  const all = attempts.map(({ backend, reason }) => `  - ${backend}: ${reason}`);
+  const fixes = attempts.flatMap(({ backend, fix }) => fixSteps(fix).map((step) => `${backend}: ${step}`));
   const what = device === undefined ? "no back end can be used" : `no back end has a usable device ${device}`;
-  throw new TesseraError("device-unavailable", [`${what}:`, ...all].join("\n"));
+  throw new TesseraError("device-unavailable", [`${what}:`, ...all].join("\n") + whatToDo(fixes));
 }

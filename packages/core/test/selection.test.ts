@@ -39,6 +39,22 @@ describe("selection", () => {
     });
   });
 
+  it("auto says what was wrong with each, and numbers what to do", async () => {
+    const old = { state: "driver-too-old", reason: "driver 1", fix: "update it; or run in a container" } as const;
+    await expect(openEngineIn(worldOf({ cuda: missing, hip: old }))).rejects.toMatchObject({
+      code: "device-unavailable",
+      message: [
+        "no back end can be used:",
+        "  - cuda: @tessera/cuda is not installed",
+        "  - hip: driver 1",
+        "What to do:",
+        "  1. cuda: npm install @tessera/cuda",
+        "  2. hip: update it",
+        "  3. hip: run in a container",
+      ].join("\n"),
+    });
+  });
+
   it("auto goes on when a usable one doesn't load", async () => {
     const world = worldOf({ cpu: usable("cpu"), reference: referenceBackend });
     using engine = await openEngineIn({

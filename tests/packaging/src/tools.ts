@@ -25,9 +25,14 @@ export function installTools(): string | undefined {
 
 export const tool = (path: string) => join(folder, "node_modules", path);
 
-/** By major version; the middle one is whoever runs this. */
-export const nodes: readonly (readonly [string, string])[] = [
-  [process.version, process.execPath],
-  ["22", tool("node-22/bin/node")],
-  ["24", tool("node-24/bin/node")],
-];
+const { dependencies } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as {
+  dependencies: Record<string, string>;
+};
+
+/** Each with the exact version that tools/package.json pins, and the one that runs this if it is another. */
+const pinned = ["node-20", "node-22", "node-24"].map(
+  (name) => [`v${dependencies[name]!.split("@").at(-1)}`, tool(`${name}/bin/node`)] as const,
+);
+export const nodes: readonly (readonly [string, string])[] = pinned.some(([version]) => version === process.version)
+  ? pinned
+  : [[process.version, process.execPath], ...pinned];

@@ -12,7 +12,7 @@ import { pathToFileURL } from "node:url";
 import type { ProbeState } from "../backend.js";
 import { parents } from "../package-root.js";
 import { version } from "../version.js";
-import { isMusl, libcFixes, platformName } from "./platform.js";
+import { isMusl, libcFixes, platformName, withoutLibrary } from "./platform.js";
 
 export interface LocateAttempt {
   /** What led here. */
@@ -52,7 +52,8 @@ export function locate(name: string, library?: string): Located {
   }
   trouble ??= { state: "package-missing", fixes: [`run \`${install(name)}\``] };
   const own = `set TESSERA_BACKEND_PATH to the absolute path of the folder that has ${libraryFile(name)}`;
-  const fixes = trouble.state === "package-missing" ? [...trouble.fixes, own] : trouble.fixes;
+  const told = trouble.fixes.some((fix) => fix.includes("TESSERA_BACKEND_PATH"));
+  const fixes = trouble.state === "package-missing" && !told ? [...trouble.fixes, own] : trouble.fixes;
   return { state: trouble.state, attempts, fixes };
 }
 
@@ -218,6 +219,9 @@ function withoutPlatform(
     .map((one) => one.slice(prefix.length));
   const result = `has no library for ${platformName()}, only for ${built.join(", ")}`;
   if (isMusl()) return { ...attempt, result, trouble: { state: "wrong-libc", fixes: libcFixes() } };
-  const fixes = [`build it from source on this machine (docs/getting-started.md, "From source")`];
+  const fixes = [
+    withoutLibrary,
+    `build ${libraryFile(name)} from Tessera's sources on this machine, and set TESSERA_BACKEND_PATH to the absolute path of its folder`,
+  ];
   return { ...attempt, result, trouble: { state: "package-missing", fixes } };
 }

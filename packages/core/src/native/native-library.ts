@@ -8,7 +8,7 @@ import { packageRoot, parents } from "../package-root.js";
 import { version } from "../version.js";
 import type { Addon } from "./addon.js";
 import { damageNow } from "./intact.js";
-import { isMusl, libcFixes, platformName, wrongLibc } from "./platform.js";
+import { isMusl, libcFixes, platformName, withoutLibrary, wrongLibc } from "./platform.js";
 
 export interface AddonAttempt {
   readonly path: string;
@@ -80,7 +80,10 @@ function missing(): Trouble {
   if (isMusl()) return { state: "wrong-libc", fixes: libcFixes() };
   return {
     state: "package-missing",
-    fixes: [`build it from source: there are packages for ${built.join(", ")} only`],
+    fixes: [
+      withoutLibrary,
+      `use one of the platforms that there are packages for: ${built.join(", ")}; elsewhere build Tessera from its sources`,
+    ],
   };
 }
 

@@ -35,6 +35,10 @@ function readVersion(): string | null {
   return header?.glibcVersionRuntime ?? null;
 }
 
+/** What works on every platform, with what npm brings alone. */
+export const withoutLibrary =
+  'compute in plain TypeScript, slowly: openEngine({ backend: "reference" }), or TESSERA_BACKEND=reference';
+
 /** What helps where the C library is the wrong one, best first. `needed`: the version that a file asks for, if it isn't ours. */
 export function libcFixes(needed: string = glibcFloor): string[] {
   const image = isMusl() ? " (in Docker, node:22-slim in place of node:22-alpine)" : "";

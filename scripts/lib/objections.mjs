@@ -1,0 +1,46 @@
+// What release.mjs looks at in a native file before it may be published.
+import { cudaObjects } from "./fatbin.mjs";
+import { cudaArchitectures } from "./native.mjs";
+import { glibcFloor, platforms } from "./platforms.mjs";
+import { output } from "./sh.mjs";
+
+/** What must not be published of a file, in words; empty if nothing. */
+export function objections(part, id, file) {
+  if (platforms[id].os === "win32") return windowsObjections(id, file);
+  const found = [];
+  const { machine, libc } = platforms[id];
+  const header = output("readelf", ["-hW", file]);
+  if (header === null) return ["can't be looked at: readelf (binutils) is missing or refuses it"];
+  if (!header.includes(`Machine:                           ${machine}`))
+    found.push(`is for another machine than ${id}`);
+  const versions = [...new Set(output("readelf", ["-VW", file]).match(/\b(GLIBC|GLIBCXX|CXXABI|GCC)_[\d.]+/g) ?? [])];
+  if (libc === "glibc") {
+    const newer = versions.filter((version) => version.startsWith("GLIBC_") && isNewer(version.slice(6), glibcFloor));
+    if (newer.length > 0) found.push(`needs ${newer.join(", ")}; the floor is glibc ${glibcFloor}`);
+  }
+  const cxx = versions.filter((version) => /^(GLIBCXX|CXXABI)_/.test(version));
+  if (cxx.length > 0) found.push(`needs a C++ library of its system: ${cxx.join(", ")}`);
+  if (part === "cuda") {
+    const code = new Set(cudaObjects(file).flat());
+    const lacks = cudaArchitectures.filter((sm) => !code.has(`sm_${sm}`));
+    if (lacks.length > 0) found.push(`has no code for sm_${lacks.join(", sm_")} (built for ${[...code].join(", ")})`);
+  }
+  return found;
+}
+
+/** What every Windows has, and the program that loads an addon. */
+const ofWindows = /^(KERNEL32|msvcrt|NODE)\.(dll|exe)$/i;
+
+function windowsObjections(id, file) {
+  const text = output("objdump", ["-p", file]);
+  if (text === null) return ["can't be looked at: objdump (binutils) is missing or refuses it"];
+  const found = [];
+  if (!text.includes(`file format ${platforms[id].machine}`)) found.push(`is for another machine than ${id}`);
+  const foreign = [...text.matchAll(/DLL Name: (\S+)/g)]
+    .map(([, name]) => name)
+    .filter((name) => !ofWindows.test(name));
+  if (foreign.length > 0) found.push(`needs ${foreign.join(", ")}, which not every Windows has`);
+  return found;
+}
+
+const isNewer = (a, b) => a.localeCompare(b, "en", { numeric: true }) > 0;
