@@ -5,7 +5,7 @@
  * of a group for each query, so that few queries fill a tile and K is read once for the group. It walks the keys in tiles of
  * BK = 4·TX. A thread computes 4 x 4 scores (rows ty + TY·i, keys tx + TX·j) from Q and K in workgroup memory, a chunk of D
  * at a time, and holds 4 rows x NC vec4 of the result (columns 4·(tx + TX·c)). P goes through workgroup memory, transposed,
- * V comes through it VK keys at a time.
+ * V comes through it VK keys and two columns of a thread at a time.
  *
  * Small loops are written out here rather than in WGSL: software adapters take seconds to compile loops four deep. Variables
  * in loops are always initialised: WGSL says that they are 0 then, and Dawn doesn't keep to it (docs/kernels/webgpu.md).
@@ -55,9 +55,9 @@ export const tileK = (tile: Tile) => 4 * tile.tx;
 /** vec4 of `tile`: Q and K with rows apart by an odd number of vec4; V takes the place of both. */
 const tileSize = ({ ty, tx, depth }: Tile) => 4 * (ty + tx) * (depth + 1);
 
-/** Keys of V that `tile` holds: a power of two. */
+/** Keys of V that `tile` holds, of two columns of each thread: a power of two. */
 const valueKeys = (tile: Tile, columns: number) =>
-  Math.min(tileK(tile), 2 ** Math.floor(Math.log2(tileSize(tile) / (tile.tx * columns))));
+  Math.min(tileK(tile), 2 ** Math.floor(Math.log2(tileSize(tile) / (tile.tx * Math.min(2, columns)))));
 
 const times = (count: number, text: (i: number) => string) =>
   Array.from({ length: count }, (_, i) => text(i)).join("\n");
@@ -115,13 +115,47 @@ export function attentionShader(shader: AttentionShader): string {
   const keysOfV = valueKeys(tile, columns);
   const out = partial ? "f32" : shader.out;
   const types: readonly string[] = [k, v];
-  /** P V of one key. */
-  const product = (term: (i: number, c: number) => string) =>
-    times(
-      columns,
-      (c) => `          let x${c} = tile[r * TX * NC + ${c}u * TX + tx];
-${times(4, (i) => `          acc${i}_${c} += ${term(i, c)};`)}`,
-    );
+  /**
+   * P V of the tile of keys, two columns of a thread at a time: what the tile comes to is summed from zero and then added, since
+   * equal terms are rounded the same way at each step and a chain's error grows with its length.
+   */
+  const product = times(Math.ceil(columns / 2), (pair) => {
+    const group = [2 * pair, 2 * pair + 1].filter((c) => c < columns);
+    const each = (text: (i: number, c: number) => string) => group.map((c) => times(4, (i) => text(i, c))).join("\n");
+    const wide = `${group.length}u * TX`;
+    const values = group.map((c, n) => `          let x${c} = tile[r * ${wide} + ${n}u * TX + tx];`).join("\n");
+    return `${each((i, c) => `    var part${i}_${c} = vec4<f32>();`)}
+    for (var v0 = 0u; v0 < ${bound("BK")}; v0 += VK) {
+      workgroupBarrier();
+      for (var at = thread; at < ${bound(`VK * ${wide}`)}; at += TX * TY) {
+        let r = v0 + at / (${wide});
+        let d = 4u * (${2 * pair}u * TX + at % (${wide}));
+        var x = vec4<f32>();
+        if (key_ok[r] == 1u && d < p.valueDim) {
+          let e = key_element(s, b, u32(key0) + r, p.vBatch, p.vRow) + kvHead * p.vHead + d;
+          x = v_load4(p.vBase, e - p.vFirst, p.valueDim - d);
+          if (is_odd(x)) { atomicStore(&odd, 1u); }
+        }
+        tile[at] = x;
+      }
+      workgroupBarrier();
+      if (atomicLoad(&odd) == 0u) {
+        for (var r = 0u; r < ${bound("VK")}; r++) {
+          let weight = bitcast<vec4<f32>>(pt[(v0 + r) * TY + ty]);
+${values}
+${each((i, c) => `          part${i}_${c} += weight[${i}] * x${c};`)}
+        }
+      } else {
+        for (var r = 0u; r < VK * p.one; r++) {
+          let bits = pt[(v0 + r) * TY + ty];
+          let weight = bitcast<vec4<f32>>(bits);
+${values}
+${each((i, c) => `          part${i}_${c} += weight[${i}] * seen_by(bits[${i}], x${c});`)}
+        }
+      }
+    }
+${each((i, c) => `    acc${i}_${c} += part${i}_${c};`)}`;
+  });
   return /* wgsl */ `
 ${subgroups ? "enable subgroups;" : ""}
 ${declareParams(attentionFields)}
@@ -335,34 +369,8 @@ ${times(
     pt[(tx + ${j}u * TX) * TY + ty] = select(vec4<u32>(), max(bitcast<vec4<u32>>(weight${j}), vec4<u32>(1u)), seen${j});`,
 )}
 
-    // P V, a few keys at a time.
-    for (var v0 = 0u; v0 < ${bound("BK")}; v0 += VK) {
-      workgroupBarrier();
-      for (var at = thread; at < ${bound("VK * TX * NC")}; at += TX * TY) {
-        let r = v0 + at / (TX * NC);
-        let d = 4u * (at % (TX * NC));
-        var x = vec4<f32>();
-        if (key_ok[r] == 1u && d < p.valueDim) {
-          let e = key_element(s, b, u32(key0) + r, p.vBatch, p.vRow) + kvHead * p.vHead + d;
-          x = v_load4(p.vBase, e - p.vFirst, p.valueDim - d);
-          if (is_odd(x)) { atomicStore(&odd, 1u); }
-        }
-        tile[at] = x;
-      }
-      workgroupBarrier();
-      if (atomicLoad(&odd) == 0u) {
-        for (var r = 0u; r < ${bound("VK")}; r++) {
-          let weight = bitcast<vec4<f32>>(pt[(v0 + r) * TY + ty]);
-${product((i, c) => `weight[${i}] * x${c}`)}
-        }
-      } else {
-        for (var r = 0u; r < VK * p.one; r++) {
-          let bits = pt[(v0 + r) * TY + ty];
-          let weight = bitcast<vec4<f32>>(bits);
-${product((i, c) => `weight[${i}] * seen_by(bits[${i}], x${c})`)}
-        }
-      }
-    }
+    // P V, a few keys and two columns of a thread at a time.
+${product}
     workgroupBarrier();
   }
 
