@@ -83,8 +83,8 @@ __device__ __forceinline__ uint32_t int8_low(uint32_t x) { return int8_halves(x,
 __device__ __forceinline__ uint32_t int8_high(uint32_t x) { return int8_halves(x, 2); }
 constexpr uint32_t kInt8Bias = 0x80808080u;
 
-// Nibbles as fp16: as they are they mean n x 2^-24 (subnormal, exact), high ones 16 n x 2^-24; their offset of 8 comes in
-// with the queries' sums (scores) or as a constant operand (values).
+// Nibbles as fp16: as they are they mean n x 2^-24 (subnormal, exact), high ones 16 n x 2^-24; their offset of 8 comes in as a
+// constant operand. For values alone, see below.
 constexpr float kNibbleUnit = 16777216.0f;
 constexpr uint32_t kLowOffset = 0x80088008u;   // -8 x 2^-24
 constexpr uint32_t kHighOffset = 0x80808080u;  // -8 x 16 x 2^-24

@@ -57,11 +57,11 @@ __device__ __forceinline__ void team_barrier(int team) {
 template <class L>
 __device__ __forceinline__ void attend_tile(const Parameters& p, const int2& common, int end, int key0, char* stage,
                                             float* scratch, BlockScales<L> scales, const Row* rows,
-                                            const Queries<L>& queries, const NibbleOffsets<L>& offsets,
-                                            Running<L>& running, Accumulators<L>& out, ScaleRange<L>& range, int lane) {
+                                            const Queries<L>& queries, Running<L>& running, Accumulators<L>& out,
+                                            ScaleRange<L>& range, int lane) {
   char* const values = stage + L::kSideBytes;
   Scores<L> s;
-  score_keys<L>(s, stage, queries, offsets, lane);
+  score_keys<L>(s, stage, queries, lane);
   if (p.a.plain_score()) {
 #pragma unroll
     for (int n = 0; n < L::kTiles; ++n) {
@@ -169,7 +169,6 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
   __shared__ Row rows[L::kRows];
   __shared__ int2 common;
   __shared__ __align__(16) char scales[L::kMostWarps][BlockScales<L>::kBytes];
-  __shared__ float nibble_offsets[L::kFormat == Format::kQ4 ? L::kRows * L::kDim / 32 : 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int team = warp / L::kTeam, head = warp % L::kTeam, teams = warps / L::kTeam;
   const int team_lane = threadIdx.x % (32 * L::kTeam);
@@ -200,13 +199,11 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
     copier.copy(p, ring_address + i * L::kStageBytes);
     copy_async_commit();
   }
-  prepare_rows<L, false>(p, s, w, rows, query_table, nibble_offsets);
+  prepare_rows<L, false>(p, s, w, rows, query_table);
   __syncthreads();
 
   Queries<L> queries;
   queries.load(query_table + head * query_bytes(L::kDim, Variant::kOneTile), lane);
-  NibbleOffsets<L> offsets;
-  offsets.load(nibble_offsets + head * (8 * L::kDim / 32), lane);
   Running<L> running;
   Accumulators<L> out;
   ScaleRange<L> range;
@@ -229,7 +226,7 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
     copier.copy(p, ring_address + (stage == 0 ? p.stages - 1 : stage - 1) * L::kStageBytes);
     copy_async_commit();
     attend_tile<L>(p, common, keys.end, key0, ring + stage * L::kStageBytes + head * L::kHeadBytes, scratch,
-                   BlockScales<L>{scales[warp]}, rows + head * 8, queries, offsets, running, out, range, lane);
+                   BlockScales<L>{scales[warp]}, rows + head * 8, queries, running, out, range, lane);
     stage = stage + 1 == p.stages ? 0 : stage + 1;
   }
   copy_async_wait<0>();

@@ -46,7 +46,9 @@ template <Format kFormat, int kDim, Variant kVariant>
 cudaError_t launch_kind(const Parameters& p, const Launch& launch, cudaStream_t stream) {
   using L = Layout<kFormat, kDim, kVariant>;
   if (launch.plain) return launch_one<L, true>(p, launch, stream);
-  if constexpr (heads_of(kVariant) == 1 && !copies_in_bulk(kVariant)) return launch_one<L, false>(p, launch, stream);
+  if constexpr (kVariant == Variant::kOneTile || kVariant == Variant::kTwoTiles) {
+    return launch_one<L, false>(p, launch, stream);
+  }
   return cudaErrorInvalidConfiguration;
 }
 
@@ -55,6 +57,10 @@ cudaError_t launch_variant(const Parameters& p, const Launch& launch, cudaStream
   if (launch.variant == Variant::kOneTile) return launch_kind<kFormat, kDim, Variant::kOneTile>(p, launch, stream);
   if constexpr (exists(kFormat, kDim, Variant::kTwoTiles)) {
     if (launch.variant == Variant::kTwoTiles) return launch_kind<kFormat, kDim, Variant::kTwoTiles>(p, launch, stream);
+  }
+  if constexpr (exists(kFormat, kDim, Variant::kFourTiles)) {
+    if (launch.variant == Variant::kFourTiles)
+      return launch_kind<kFormat, kDim, Variant::kFourTiles>(p, launch, stream);
   }
   if constexpr (exists(kFormat, kDim, Variant::kTwoHeads)) {
     if (launch.variant == Variant::kTwoHeads) return launch_kind<kFormat, kDim, Variant::kTwoHeads>(p, launch, stream);

@@ -17,7 +17,7 @@ enum class Format : int {
   kQ4
 };
 
-/// What the N sides of a block's matrix products hold: 8 query rows, 16 rows of one KV head, or 8 rows of each of two or
+/// What the N sides of a block's matrix products hold: 8, 16 or 32 query rows of one KV head, or 8 rows of each of two or
 /// eight KV heads whose cache rows adjoin in memory (quantised rows are short: together they are whole 16-byte units).
 /// kAdjoiningKeys: 8 rows of one head whose keys adjoin, so that a tile is one range of memory. The last two copy in bulk,
 /// on sm_90 and up.
@@ -26,12 +26,14 @@ enum class Variant : int {
   kTwoTiles,
   kTwoHeads,
   kEightHeads,
-  kAdjoiningKeys
+  kAdjoiningKeys,
+  kFourTiles
 };
 
 constexpr int kMostSplits = 160;
 constexpr int kMostStages = 4;
 constexpr int kMostClustered = 8;  ///< blocks of a cluster: as many as every device of sm_90 and up takes
+constexpr int kMostSorted = 128;   ///< batch entries that blocks take by length
 constexpr int kTileKeys = 16;      ///< keys of a tile: the M side of a matrix product
 
 TSR_HOST_DEVICE constexpr bool is_16_bit(Format f) { return f == Format::kF16 || f == Format::kBF16; }
@@ -44,7 +46,9 @@ TSR_HOST_DEVICE constexpr int row_bytes(Format f, int dim) {
 TSR_HOST_DEVICE constexpr int heads_of(Variant v) {
   return v == Variant::kEightHeads ? 8 : v == Variant::kTwoHeads ? 2 : 1;
 }
-TSR_HOST_DEVICE constexpr int tiles_of(Variant v) { return v == Variant::kTwoTiles ? 2 : heads_of(v); }
+TSR_HOST_DEVICE constexpr int tiles_of(Variant v) {
+  return v == Variant::kFourTiles ? 4 : v == Variant::kTwoTiles ? 2 : heads_of(v);
+}
 TSR_HOST_DEVICE constexpr bool copies_in_bulk(Variant v) {
   return v == Variant::kEightHeads || v == Variant::kAdjoiningKeys;
 }
@@ -99,9 +103,11 @@ TSR_HOST_DEVICE constexpr int shared_bytes(Format f, int d, Variant v, int warps
 TSR_HOST_DEVICE constexpr int usual_unit(int width) { return width % 16 == 0 ? 16 : width % 8 == 0 ? 8 : 4; }
 
 /// Which instantiations exist: several heads, and bulk copies, where blocks of 32 make short rows; two tiles where there are
-/// registers for them (more row tiles in the grid take their place, which read the same keys at the same time).
+/// registers for them (more row tiles in the grid take their place, which read the same keys at the same time), four where the
+/// L2 cache couldn't feed as many row tiles and conversions don't count.
 TSR_HOST_DEVICE constexpr bool exists(Format f, int d, Variant v) {
-  return v == Variant::kOneTile || (d <= 128 && (v == Variant::kTwoTiles || is_blocked(f)));
+  if (v == Variant::kOneTile || d > 128) return v == Variant::kOneTile;
+  return v == Variant::kTwoTiles || (v == Variant::kFourTiles ? is_16_bit(f) : is_blocked(f));
 }
 
 template <Format kFormat_, int kDim_, Variant kVariant_>
@@ -139,6 +145,7 @@ struct Parameters {
   int32_t row_tiles = 1;             ///< of a KV head
   int32_t head_units = 1;            ///< blocks along the KV heads
   int32_t first_batch = 0;           ///< of the grid
+  int32_t longest_first = 0;         ///< the grid's batch entries are ranks by length
   int32_t page_shift = 0;            ///< page size, in the usual case
   int32_t k_width = 0, v_width = 0;  ///< bytes of a row that are copied, all heads of the block
   int32_t k_unit = 1, v_unit = 1;    ///< bytes of a copy

@@ -7,6 +7,8 @@
 // its shared memory and count on a barrier there (st.async), so nobody fetches, and nothing is waited for twice.
 #pragma once
 
+#include <climits>
+
 #include "decode_kernel.cuh"
 
 namespace tsr::cuda::decode {
@@ -15,6 +17,29 @@ namespace tsr::cuda::decode {
 __device__ __forceinline__ int settled(int x) {
   asm volatile("" : "+r"(x));
   return x;
+}
+
+/// The batch entry whose length has that rank, the longest first: whoever works longest begins first, so that blocks end at about
+/// the same time. Read on the device, like the lengths themselves.
+__device__ __forceinline__ int entry_of_rank(const Attention& a, int rank) {
+  __shared__ __align__(16) int lengths[kMostSorted];
+  __shared__ int entry;
+  const auto batch = static_cast<int>(a.batch);
+  for (int i = threadIdx.x; i < (batch + 3) / 4 * 4; i += blockDim.x)
+    lengths[i] = i < batch ? a.seq_lens_k[i] : INT_MIN;
+  __syncthreads();
+  for (int i = threadIdx.x; i < batch; i += blockDim.x) {
+    const int mine = lengths[i];
+    int before = 0;
+    for (int j = 0; j < batch; j += 4) {
+      const int4 x = *reinterpret_cast<const int4*>(lengths + j);
+      const auto earlier = [&](int length, int of) { return length > mine || (length == mine && of < i) ? 1 : 0; };
+      before += earlier(x.x, j) + earlier(x.y, j + 1) + earlier(x.z, j + 2) + earlier(x.w, j + 3);
+    }
+    if (before == rank) entry = i;
+  }
+  __syncthreads();
+  return entry;
 }
 
 /// Copies the stages of a warp, or of the warps that share a ring.
@@ -265,11 +290,11 @@ __device__ __forceinline__ void merge_plain(const Parameters& p, const Sequence&
 template <class L>
 __device__ __forceinline__ void plain_block(const Parameters& p) {
   constexpr bool kBulk = PlainCopier<L>::kBulk;
-  constexpr bool kDirect = is_16_bit(L::kFormat) && L::kDim <= 128;  // queries go to registers by themselves
+  // Queries go to registers by themselves.
+  constexpr bool kDirect = is_16_bit(L::kFormat) && L::kDim <= (L::kTiles == 4 ? 64 : 128);
   extern __shared__ __align__(128) char memory[];
   __shared__ Row rows[L::kRows];
   __shared__ __align__(16) char scales[L::kMostWarps][BlockScales<L>::kBytes];
-  __shared__ float nibble_offsets[L::kFormat == Format::kQ4 ? L::kRows * L::kDim / 32 : 1];
   __shared__ __align__(8) uint64_t barriers[kBulk ? L::kMostWarps / L::kTeam : 1][kMostStages];
   __shared__ __align__(8) uint64_t arrived;
   __shared__ int2 common;  // what all rows see: blocked formats have no registers to keep it in
@@ -280,7 +305,11 @@ __device__ __forceinline__ void plain_block(const Parameters& p) {
   char* const query_table = memory + ring_bytes(L::kFormat, L::kDim, L::kVariant, warps, p.stages);
   char* const received = query_table + query_bytes(L::kDim, L::kVariant);
 
-  const Work w = work_of(p);
+  Work w = work_of(p);
+  if (p.longest_first != 0) {
+    w.batch = entry_of_rank(p.a, w.batch);
+    w.unit = w.batch * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+  }
   const Sequence s = sequence_of(p.a, w.batch);
   BlockKeys keys = block_keys<L>(p, s, w);
   int step = p.splits * teams * L::kStageKeys, first = keys.begin + (w.split * teams + team) * L::kStageKeys;
@@ -303,7 +332,6 @@ __device__ __forceinline__ void plain_block(const Parameters& p) {
   }
 
   Queries<L> queries;
-  NibbleOffsets<L> offsets;
   Running<L> running;
   Accumulators<L> out;
   ScaleRange<L> range;
@@ -339,13 +367,12 @@ __device__ __forceinline__ void plain_block(const Parameters& p) {
         cluster_arrive();
       }
       if (is_blocked(L::kFormat) && threadIdx.x == 0) common = make_int2(keys.common_begin, keys.common_end);
-      prepare_rows<L, kDirect, true>(p, s, w, rows, query_table, nibble_offsets);
+      prepare_rows<L, kDirect, true>(p, s, w, rows, query_table);
       if constexpr (kDirect) {
         load_queries<L>(queries.held(), p, s, w, lane);
       }
       __syncthreads();
       if constexpr (!kDirect) queries.load(query_table + head * query_bytes(L::kDim, Variant::kOneTile), lane);
-      offsets.load(nibble_offsets + head * (8 * L::kDim / 32), lane);
 #pragma unroll
       for (int n = 0; n < L::kTiles && kHoldsFactors; ++n) {
         factors[n][0] = rows[head * 8 + 8 * n + lane % 4 * 2].base2_factor;
@@ -382,7 +409,7 @@ __device__ __forceinline__ void plain_block(const Parameters& p) {
       const int2 seen = is_blocked(L::kFormat) ? common : make_int2(keys.common_begin, keys.common_end);
       const bool cut = key < seen.x || key + kTileKeys > seen.y;
       Scores<L> scores;
-      score_keys<L>(scores, k, queries, offsets, lane);
+      score_keys<L>(scores, k, queries, lane);
 #pragma unroll
       for (int n = 0; n < L::kTiles; ++n) {
 #pragma unroll

@@ -15,6 +15,7 @@ constexpr int static_shared(Variant v) { return v == Variant::kEightHeads ? 1024
 // In a plan's config, above the dim and the variant.
 constexpr int kClusters = 1 << 16;  ///< the splits' blocks are a cluster
 constexpr int kPlain = 1 << 17;     ///< the usual case's kernel
+constexpr int kSorted = 1 << 18;    ///< its blocks take the longest sequences first
 
 Format format_of(Type type) {
   switch (type) {
@@ -67,6 +68,7 @@ bool is_plain(const Attention& a, const Limits& limits, Format format, Variant v
   };
   if (!suits(a.k) || !suits(a.v)) return false;
   if (heads > 1 && (a.kv_heads % heads != 0 || a.group * a.max_queries > 8)) return false;
+  if (variant == Variant::kFourTiles && a.group * a.max_queries <= 16) return false;
   // Eight heads are one block: too few of them to even out how much longer one sequence of a batch may be than another.
   if (variant == Variant::kEightHeads && a.paged() && a.batch > 1) return false;
   if (copies_in_bulk(variant) && (limits.arch / 10 != 9 || a.group * a.max_queries > 8)) return false;
@@ -96,6 +98,9 @@ int64_t most_keys(const Attention& a) {
   return keys;
 }
 
+bool may_sort(const Attention& a) { return a.seq_lens_k != nullptr && a.batch > 1 && a.batch <= kMostSorted; }
+constexpr int64_t kMostSortedWaves = 8;
+
 /// How many splits there are, and whether each cluster of blocks merges its own.
 struct Splits {
   int count = 1;
@@ -114,7 +119,7 @@ double rate_of(const Attention& a, Format format, Variant variant) {
     case Format::kQ4:
       return variant == Variant::kAdjoiningKeys ? 0.7 : variant == Variant::kEightHeads ? 0.6 : 0.55;
     default:
-      return a.paged() ? 1.6 : 2.1;
+      return variant == Variant::kFourTiles ? 1.2 : a.paged() ? 1.6 : 2.1;
   }
 }
 
@@ -128,10 +133,11 @@ struct SplitQuestion {
   int64_t bytes;  ///< of a tile
   double rate;
   bool may_cluster;
+  bool uneven;  ///< lengths may differ, and the kernel may begin with the longest
 
   bool operator==(const SplitQuestion& q) const {
     return tiles == q.tiles && units == q.units && slots == q.slots && asked == q.asked && teams == q.teams &&
-           bytes == q.bytes && rate == q.rate && may_cluster == q.may_cluster;
+           bytes == q.bytes && rate == q.rate && may_cluster == q.may_cluster && uneven == q.uneven;
   }
 };
 
@@ -169,6 +175,12 @@ Splits choose_splits(const SplitQuestion& q) {
     consider(splits, false);
     // A cluster's blocks want one part of the device: with more of them some may have to wait.
     if (clusters(splits) && 2 * units * splits <= slots) consider(splits, true);
+  }
+  // Of lengths that differ nothing is known here. Taken for a quarter of the longest on average, no block should have more
+  // than a multiprocessor's share.
+  if (q.uneven && best.count == 1 && units > slots) {
+    const double share = 1.1 * static_cast<double>(units * tiles) / static_cast<double>(4 * slots);
+    while (best.count<most&& static_cast<double>((tiles + best.count - 1) / best.count)> share) ++best.count;
   }
   return best;
 }
@@ -216,13 +228,19 @@ Candidate plan_variant(const Attention& a, const Limits& limits, Format format, 
   const int key_bytes = 2 * row_bytes(format, dim) * heads_of(variant);
   const Splits splits = remembered_splits({(most_keys(a) + plan.tile_k - 1) / plan.tile_k, units,
                                            limits.multiprocessors > 0 ? limits.multiprocessors : 1, a.num_splits, round,
-                                           int64_t{key_bytes} * plan.tile_k, rate_of(a, format, variant), may_cluster});
+                                           int64_t{key_bytes} * plan.tile_k, rate_of(a, format, variant), may_cluster,
+                                           plain && may_sort(a)});
   plan.splits = splits.count;
   plan.shared_bytes = shared_bytes(format, dim, variant, warps, plan.stages, plain, splits.clustered);
   if (plan.splits > 1) {
     plan.workspace_bytes = static_cast<uint64_t>(units) * plan.tile_q * plan.splits * (dim + 2) * sizeof(float);
   }
-  plan.config = dim << 4 | static_cast<int>(variant) | (splits.clustered ? kClusters : 0) | (plain ? kPlain : 0);
+  // Many waves of blocks even out by themselves.
+  const int64_t blocks = units * plan.splits;
+  const bool sorted = plain && !splits.clustered && may_sort(a) && blocks > limits.multiprocessors &&
+                      blocks <= kMostSortedWaves * limits.multiprocessors;
+  plan.config = dim << 4 | static_cast<int>(variant) | (splits.clustered ? kClusters : 0) | (plain ? kPlain : 0) |
+                (sorted ? kSorted : 0);
   return {plan, splits.cost};
 }
 
@@ -238,7 +256,8 @@ Plan plan_decode(const Attention& a, const Limits& limits) {
   Candidate best = plan_variant(a, limits, format, usual, false);
   uint64_t workspace = best.plan.workspace_bytes;
   bool found = false;
-  for (const Variant variant : {usual, Variant::kTwoHeads, Variant::kEightHeads, Variant::kAdjoiningKeys}) {
+  for (const Variant variant :
+       {usual, Variant::kFourTiles, Variant::kTwoHeads, Variant::kEightHeads, Variant::kAdjoiningKeys}) {
     if (!is_plain(a, limits, format, variant, false)) continue;
     const Candidate candidate = plan_variant(a, limits, format, variant, true);
     if (candidate.cost == 0) continue;
@@ -279,6 +298,7 @@ cudaError_t launch_decode(const Attention& a, const Plan& plan, void* workspace,
   launch.units = static_cast<unsigned>(row_tiles * p.head_units);
   launch.batch = static_cast<unsigned>(a.batch);
   p.clustered = (plan.config & kClusters) != 0 && has_clusters() ? 1 : 0;
+  p.longest_first = (plan.config & kSorted) != 0 ? 1 : 0;
   while (int64_t{1} << p.page_shift < a.page_size) ++p.page_shift;
   p.k_width = row_bytes(format, a.dim) * heads;
   p.v_width = row_bytes(format, a.value_dim) * heads;

@@ -59,7 +59,7 @@ struct Row {
 /// so that nothing that counts is lost. kRowsAlone: no queries. kPlain: no options, and the queries' elements are aligned.
 template <class L, bool kRowsAlone, bool kPlain = false>
 __device__ __forceinline__ void prepare_rows(const Parameters& p, const Sequence& s, const Work& w, Row* rows,
-                                             char* queries, float* nibble_offsets) {
+                                             char* queries) {
   constexpr int kEach = L::kDim / 8;
   const Attention& a = p.a;
   const int lane = threadIdx.x % 8;
@@ -94,27 +94,16 @@ __device__ __forceinline__ void prepare_rows(const Parameters& p, const Sequence
       if (largest > 0 && largest < -TSR_NEG_INF) shift = 14 - ilogbf(largest);
       // In two steps: the whole power may be beyond fp32's range.
       const float first = scalbnf(1.0f, shift / 2), second = scalbnf(1.0f, shift - shift / 2);
-      float sum = 0;
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         float value = x[i] * first * second;
-        if constexpr (L::kFormat == Format::kQ4) {
-          sum += value;
-          if (i % 4 == 3) {
-#pragma unroll
-            for (int lanes = 4; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
-            if (lane == 0) nibble_offsets[r * (L::kDim / 32) + i / 4] = sum * (-8.0f / kNibbleUnit);
-            sum = 0;
-          }
-          if (i % 4 >= 2) value *= 0.0625f;  // high nibbles count 16 n
-        }
+        if (L::kFormat == Format::kQ4 && i % 4 >= 2) value *= 0.0625f;  // high nibbles count 16-fold
         *query_element<L>(queries, r, lane + 8 * i) = __half_as_ushort(__float2half_rn(value));
       }
     }
     if (lane == 0) {
       const Span keys = there ? s.visibility.keys(id.query) : Span{0, 0};
       float factor = a.scale * (a.k_scale != nullptr && L::kFormat == Format::kF8 ? a.k_scale[id.kv_head] : 1.0f);
-      if (L::kFormat == Format::kQ4) factor *= kNibbleUnit;
       rows[r].begin = static_cast<int>(keys.begin);
       rows[r].end = static_cast<int>(keys.end);
       rows[r].factor = scalbnf(factor, -shift);

@@ -1,5 +1,7 @@
 // Scores of 16 keys: K q^T, keys on the rows of the matrix product (g and g + 8 of a lane), query rows on its columns (2t and
-// 2t + 1 of each N tile). K enters exactly as stored; the scales of blocks multiply the fp32 sums over their 32 dims.
+// 2t + 1 of each N tile). K enters exactly as stored; the scales of blocks multiply the fp32 sums over their 32 dims. No short
+// cuts here: nibbles whose 8 is taken off afterwards cancel, and subnormal ones cost sums six bits (decode_fragments.cuh);
+// either takes lse past its bound, where one key outweighs all others.
 #pragma once
 
 #include "decode_fragments.cuh"
@@ -28,43 +30,11 @@ class Queries {
  __device__ __forceinline__ uint2 (&held()) [kHeld] { return held_; }
 
  private :
-     /// (q4_0's products need more registers, and a shared ring some.)
-     static constexpr bool kInRegisters = L::kDim <= (L::kFormat == Format::kQ4 && L::kTeam > 1 ? 64 : 128);
+     /// (q4_0's products need more registers, and a shared ring some; four tiles hold as many sums.)
+     static constexpr bool kInRegisters = L::kDim <=
+                                          (L::kTiles == 4 || (L::kFormat == Format::kQ4 && L::kTeam > 1) ? 64 : 128);
   const uint2* table_;
   uint2 held_[kInRegisters ? L::kTiles * L::kSteps : 1];
-};
-
-/// What the nibbles' offset of 8 adds to the sums of a block: -8 times the sum of the query's 32 values, for rows 2t and
-/// 2t + 1 of each N tile. In registers while they are few.
-template <class L>
-class NibbleOffsets {
- public:
-  __device__ __forceinline__ void load(const float* offsets, int lane) {
-    if constexpr (L::kFormat != Format::kQ4) return;
-    table_ = offsets + lane % 4 * 2 * kBlocks;
-    if constexpr (kInRegisters) {
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) held_[i] = read(i / kBlocks, i % kBlocks);
-    }
-  }
-  __device__ __forceinline__ float2 get(int tile, int block) const {
-    if constexpr (kInRegisters) {
-      return held_[tile * kBlocks + block];
-    } else {
-      return read(tile, block);
-    }
-  }
-
- private:
-  static constexpr int kBlocks = L::kDim / 32;
-  static constexpr int kHeld = L::kTiles * kBlocks;
-  static constexpr bool kInRegisters = kHeld <= 2;
-  __device__ __forceinline__ float2 read(int tile, int block) const {
-    const float* const at = table_ + tile * 8 * kBlocks + block;
-    return make_float2(at[0], at[kBlocks]);
-  }
-  const float* table_;
-  float2 held_[kInRegisters ? kHeld : 1];
 };
 
 template <class L, class T>
@@ -115,8 +85,7 @@ __device__ __forceinline__ void scores_f8(float (&s)[L::kTiles][4], const char* 
 /// One block of 32 dims. x: words t (and t + 4 for q8_0) of keys g and g + 8.
 template <class L>
 __device__ __forceinline__ void add_block(float (&s)[L::kTiles][4], const uint32_t (&x)[2][2], float scale_g,
-                                          float scale_g8, int block, const Queries<L>& queries,
-                                          const NibbleOffsets<L>& offsets) {
+                                          float scale_g8, int block, const Queries<L>& queries) {
   uint32_t a[2][4];
 #pragma unroll
   for (int step = 0; step < 2; ++step) {
@@ -127,18 +96,13 @@ __device__ __forceinline__ void add_block(float (&s)[L::kTiles][4], const uint32
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const uint32_t u = i < 2 ? x[i][0] : x[i - 2][0] >> 8;
-        a[step][i] = step == 0 ? low_nibbles(u) : high_nibbles(u);
+        a[step][i] = step == 0 ? low_nibbles_converted(u) : high_nibbles_converted(u);
       }
     }
   }
 #pragma unroll
   for (int n = 0; n < L::kTiles; ++n) {
     float c[4] = {};
-    if constexpr (L::kFormat == Format::kQ4) {
-      const float2 offset = offsets.get(n, block);
-      c[0] = c[2] = offset.x;
-      c[1] = c[3] = offset.y;
-    }
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       const uint2 q = queries.get(n, 2 * block + step);
@@ -153,7 +117,7 @@ __device__ __forceinline__ void add_block(float (&s)[L::kTiles][4], const uint32
 
 template <class L>
 __device__ __forceinline__ void scores_blocked(float (&s)[L::kTiles][4], const char* keys, const Queries<L>& queries,
-                                               const NibbleOffsets<L>& offsets, int lane) {
+                                               int lane) {
   constexpr int kWords = L::kFormat == Format::kQ8 ? 8 : 4;  // of a block's values
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -173,15 +137,15 @@ __device__ __forceinline__ void scores_blocked(float (&s)[L::kTiles][4], const c
       }
       if (t == 0) even[r][0] = __byte_perm(first[r], middle[r], 0x3254);
     }
-    add_block<L>(s, even, low_value<__half>(first[0]), low_value<__half>(first[1]), 2 * pair, queries, offsets);
-    add_block<L>(s, odd, high_value<__half>(middle[0]), high_value<__half>(middle[1]), 2 * pair + 1, queries, offsets);
+    add_block<L>(s, even, low_value<__half>(first[0]), low_value<__half>(first[1]), 2 * pair, queries);
+    add_block<L>(s, odd, high_value<__half>(middle[0]), high_value<__half>(middle[1]), 2 * pair + 1, queries);
   }
 }
 
 /// s: for each N tile {key g, rows 2t and 2t + 1; key g + 8, the same}, in the format's unit.
 template <class L>
 __device__ __forceinline__ void score_keys(float (&s)[L::kTiles][4], const char* keys, const Queries<L>& queries,
-                                           const NibbleOffsets<L>& offsets, int lane) {
+                                           int lane) {
 #pragma unroll
   for (int n = 0; n < L::kTiles; ++n) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
   if constexpr (L::kFormat == Format::kF16) {
@@ -191,7 +155,7 @@ __device__ __forceinline__ void score_keys(float (&s)[L::kTiles][4], const char*
   } else if constexpr (L::kFormat == Format::kF8) {
     scores_f8<L>(s, keys, queries, lane);
   } else {
-    scores_blocked<L>(s, keys, queries, offsets, lane);
+    scores_blocked<L>(s, keys, queries, lane);
   }
 }
 

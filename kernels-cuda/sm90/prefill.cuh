@@ -230,12 +230,6 @@ struct Producer {
 
   __device__ __forceinline__ void run() {
     uint32_t done = 0, cleaned = 0;  // key tiles, tiles of values that had to be cleaned
-    if (lane == 0) {
-      prefetch_map(&maps.q);
-      prefetch_map(&maps.k);
-      prefetch_map(&maps.v);
-    }
-    __syncwarp();
     barrier_wait(bars.tile_full, 0);
     open(0);
     for (uint32_t n = 0;; ++n) {
@@ -344,6 +338,13 @@ struct Consumer {
   static constexpr int kWaitAt = kLate ? -1 : 4;  ///< the n8 block of softmax behind which P V is waited for
   /// O of a query tile leaves while the first S of the next but one key tile is made; it takes registers beside S and P.
   static constexpr bool kShadow = !kLate && Shape::kConsumers == 2;
+  /// k16 steps whose Q is held in registers: such a step of Q K^T reads a third less of shared memory, with 64 keys half.
+  /// As many as there are registers for; one more would spill.
+  static constexpr int kHeld = Shape::kConsumers == 3 || kScores > 64 ? 0
+                               : !kTwoSums                            ? Shape::kDim / 16
+                               : Shape::kDim == 256                   ? 2
+                               : Shape::kValueDim == 128              ? 3
+                                                                      : 5;
 
   const Attention& a;
   const Maps& maps;
@@ -359,7 +360,8 @@ struct Consumer {
   float s[kScores], o[kOuts];
   float rest[kTwoSums ? kScores : 1];
   uint32_t p[kWeights];
-  RowState rows, ended;  ///< of this query tile, and of the one whose O is about to leave
+  uint32_t q[kHeld > 0 ? kHeld * 4 : 1];  ///< of those, as A operands
+  RowState rows, ended;                   ///< of this query tile, and of the one whose O is about to leave
   Rescale rescale;
 
   __device__ __forceinline__ Consumer(const Attention& attention, const Maps& maps, uint32_t base, char* shared,
@@ -378,11 +380,31 @@ struct Consumer {
         q_tile(q_first) {}
 
   __device__ __forceinline__ const Tile& ring(uint32_t n) const { return tile_ring<Shape>(shared, n); }
+  /// From here on Q is what `slot` holds.
+  __device__ __forceinline__ void take_q(int slot) {
+    const int thread = thread_read_anew(), row = (thread / 32 & 3) * 16 + (thread & 15);
+    const uint32_t at =
+        base + Shape::kQAt + slot * Shape::kQBytes + (group * Shape::kWarpgroupRows * Shape::kDim * 2 + row * 128);
+#pragma unroll
+    for (int d = 0; d < kHeld; ++d) {
+      load_matrix_x4(q + 4 * d,
+                     at + d / 4 * (Shape::kWarpgroupRows * 128) + ((d % 4 * 2 + (thread >> 4 & 1) ^ (row & 7)) << 4));
+    }
+    q_tile = q_first + slot * (Shape::kQBytes >> 4);
+  }
   /// Issues S = Q K^T. The tensor cores cut sums off, so that long sums of one sign drift: 128 dims at most go into one, and the
   /// rest into another (scores_done adds them).
   __device__ __forceinline__ void multiply_qk(int stage) {
     multiply_qk_part<0>(s, stage);
     if constexpr (kTwoSums) multiply_qk_part<kPart>(rest, stage);
+  }
+  template <class Q>
+  __device__ __forceinline__ static void multiply_qk_step(float (&to)[kScores], Q q_at, uint64_t k_at, bool first) {
+    if (first) {
+      Wgmma<T, Shape::kKeys>::first(to, q_at, k_at);
+    } else {
+      Wgmma<T, Shape::kKeys>::more(to, q_at, k_at);
+    }
   }
   template <int kFrom>
   __device__ __forceinline__ void multiply_qk_part(float (&to)[kScores], int stage) {
@@ -390,12 +412,11 @@ struct Consumer {
     wgmma_fence();
 #pragma unroll
     for (int d = kFrom; d < kFrom + kPart; ++d) {
-      const uint64_t q_at = q_tile + d / 4 * (Shape::kWarpgroupRows * 128 >> 4) + d % 4 * 2;
       const uint64_t k_at = k + d / 4 * (Shape::kKeys * 128 >> 4) + d % 4 * 2;
-      if (d == kFrom) {
-        Wgmma<T, Shape::kKeys>::first(to, q_at, k_at);
+      if (d < kHeld) {
+        multiply_qk_step(to, q + 4 * d, k_at, d == kFrom);
       } else {
-        Wgmma<T, Shape::kKeys>::more(to, q_at, k_at);
+        multiply_qk_step(to, q_tile + d / 4 * (Shape::kWarpgroupRows * 128 >> 4) + d % 4 * 2, k_at, d == kFrom);
       }
     }
     wgmma_commit();
@@ -652,6 +673,7 @@ struct Consumer {
     barrier_wait(bars.q_full, 0);
     if (__shfl_sync(~0u, ring(0).steps, 0) == 0) return;
     if (negate) negate_q(0);
+    take_q(0);
     barrier_wait(bars.k_full, 0);
     multiply_qk(0);
     scores_done<0>();
@@ -685,7 +707,7 @@ struct Consumer {
         return;
       }
       if (negate) negate_q(next_slot);
-      q_tile = q_first + next_slot * (Shape::kQBytes >> 4);
+      take_q(next_slot);
       const int next_key = __shfl_sync(~0u, next.last_key, 0);
       const bool next_masked = __shfl_sync(~0u, next.masked, 0) > 0;
       if (steps == 1) {
@@ -719,6 +741,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   extern __shared__ __align__(1024) char shared[];
   const uint32_t base = shared_address(shared);
   const Barriers bars(base + Shape::kBarriersAt);
+  if (threadIdx.x == Shape::kThreads - 1) {
+    prefetch_map(&maps.q);
+    prefetch_map(&maps.k);
+    prefetch_map(&maps.v);
+  }
   if (threadIdx.x == 0) {
     for (int i = 0; i < 16; i += 8) {
       barrier_init(bars.q_full + i, 1);

@@ -76,6 +76,12 @@ __device__ __forceinline__ void copies_out_commit() { asm volatile("cp.async.bul
 /// Until what this thread's copies out bring has left shared memory.
 __device__ __forceinline__ void copies_out_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 /// Four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void load_matrix_x4(uint32_t* to, uint32_t from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from)
+               : "memory");
+}
 __device__ __forceinline__ void store_matrix_x4(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c),
                "r"(d)
@@ -155,7 +161,7 @@ __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_grou
 template <class T, int kN>
 struct Wgmma;
 
-// first: d = a b; more: d += a b; A and B from shared memory, both K-major. add: d += a b with A from registers, B MN-major; set: d = a b.
+// first: d = a b; more: d += a b; A from shared memory or registers, B from shared memory, both K-major. add: d += a b with A from registers, B MN-major; set: d = a b.
 #define TSR_WGMMA(T, NAME, N, COUNT, OPERANDS, OPERANDS_ADD)                                                          \
   template <>                                                                                                         \
   struct Wgmma<T, N> {                                                                                                \
@@ -170,6 +176,18 @@ struct Wgmma;
                    "." NAME " {" TSR_NAMES_##COUNT "}, " OPERANDS ", p, 1, 1, 0, 0;\n}"                               \
                    : TSR_LIST(COUNT, d, "+f")                                                                         \
                    : "l"(a), "l"(b));                                                                                 \
+    }                                                                                                                 \
+    __device__ __forceinline__ static void first(float (&d)[COUNT], const uint32_t* a, uint64_t b) {                  \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME     \
+                   "." NAME " {" TSR_NAMES_##COUNT "}, " OPERANDS_ADD ", p, 1, 1, 0;\n}"                              \
+                   : TSR_LIST(COUNT, d, "=f")                                                                         \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                             \
+    }                                                                                                                 \
+    __device__ __forceinline__ static void more(float (&d)[COUNT], const uint32_t* a, uint64_t b) {                   \
+      asm volatile("{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME     \
+                   "." NAME " {" TSR_NAMES_##COUNT "}, " OPERANDS_ADD ", p, 1, 1, 0;\n}"                              \
+                   : TSR_LIST(COUNT, d, "+f")                                                                         \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                             \
     }                                                                                                                 \
     __device__ __forceinline__ static void add(float (&d)[COUNT], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, \
                                                uint64_t b) {                                                          \

@@ -10,8 +10,9 @@ constexpr uint32_t kHalfTypes = 1u << TSR_F16 | 1u << TSR_BF16;
 constexpr uint32_t kQuantised = 1u << TSR_F8_E4M3 | 1u << TSR_Q8_0 | 1u << TSR_Q4_0;
 constexpr int32_t kHeadDimStep = 8;
 
-// More rows than this for one KV head fill a tile of the prefill kernels.
-constexpr int64_t kDecodeRows = 16;
+// With more queries than this the tiles of the prefill kernels are worth filling: they hold queries of one head, and don't
+// divide keys among blocks. However many heads share a KV head, decode-mma takes them as rows.
+constexpr int64_t kDecodeQueries = 16;
 // With fewer keys there is nothing to divide.
 constexpr int64_t kDecodeKeysPerQuery = 4;
 
@@ -53,7 +54,7 @@ Variant row_of(const Kernel& kernel, tsr_kernel_family family, const char* summa
 
 // Shapes alone decide: never what a length array holds.
 tsr_kernel_family preferred_family(const Problem& p) {
-  const bool few = p.max_queries <= kDecodeRows && p.group * p.max_queries <= kDecodeRows;
+  const bool few = p.max_queries <= kDecodeQueries;
   return few && p.max_keys >= kDecodeKeysPerQuery * p.max_queries ? TSR_FAMILY_DECODE : TSR_FAMILY_PREFILL;
 }
 
