@@ -14,6 +14,7 @@ export function tests() {
       env: { TESSERA_CACHE_DIR: join(tmpdir(), `tessera-tests-${process.pid}`) },
       pool: "forks",
       maxWorkers: 2,
+      maxConcurrency: 2,
       testTimeout: long ? 1_800_000 : 60_000,
       hookTimeout: 60_000,
     },

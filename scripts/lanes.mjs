@@ -37,8 +37,8 @@ const suites = [
   "tests/reliability",
 ];
 
-/** Their long tests are run by hand: ggml's weren't timed whole yet, those of reliability took 100 s of a busy machine. */
-const byHand = ["packages/ggml", "tests/reliability"];
+/** Their long tests are run by hand: they took 100 s of a busy machine. */
+const byHand = ["tests/reliability"];
 
 const hasLongTests = (folder) =>
   existsSync(join(root, folder, "test")) &&
@@ -93,7 +93,7 @@ export const lanes = [
   { name: "addon-asan", command: ["node", "scripts/addon-asan.mjs"], long: true, minutes: 15 },
   { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs"], long: true, ci: true, minutes: 40 },
   // The plug-in for llama.cpp: installs the runtime that it is built for, builds it, runs its C++ tests.
-  { name: "ggml-native", command: ["node", "scripts/ctest.mjs", "ggml"], long: true, needs: ["git"] },
+  { name: "ggml-native", command: ["node", "scripts/ctest.mjs", "ggml"], long: true, ci: true, needs: ["git"] },
   {
     name: "cross-arm64",
     command: ["node", "scripts/build-native.mjs", "cross", "linux-arm64-gnu"],
@@ -143,6 +143,22 @@ export const lanes = [
     command: ["node", "backends/webgpu/test/run.mjs", "--part", "swiftshader"],
     long: true,
     ci: true,
+    minutes: 15,
+  },
+  // llama.cpp's own tests of the plug-in, by hand all of them, for each commit an eighteenth.
+  {
+    name: "ggml-ops",
+    command: ["node", "packages/ggml/test/backend-ops/run.mjs"],
+    long: true,
+    needs: ["git"],
+    minutes: 60,
+  },
+  {
+    name: "ggml-ops-part",
+    command: ["node", "packages/ggml/test/backend-ops/run.mjs", "--part"],
+    long: true,
+    ci: true,
+    needs: ["git"],
     minutes: 15,
   },
   // On adapters that the CPU plays, in Node and in Chromium; what isn't there is skipped.

@@ -31,20 +31,28 @@ const text = readFileSync(join(import.meta.dirname, "prompt.txt"), "utf8");
 const prompt = text.repeat(Math.ceil(length / text.length)).slice(0, length - 1);
 
 const plain = { ...process.env };
-for (const name of ["GGML_BACKEND_PATH", "TESSERA_BACKEND_PATH", "TESSERA_GGML_ENGINES"]) delete plain[name];
-const withPlugin = { ...plain };
-enableTessera({ from: runtime, env: withPlugin });
+for (const name of ["GGML_BACKEND_PATH", "TESSERA_BACKEND_PATH", "TESSERA_GGML_ENGINES", "TESSERA_GGML_SMALL"])
+  delete plain[name];
+const withPlugin = (threads) => {
+  const env = { ...plain };
+  enableTessera({ from: runtime, env, threads });
+  return env;
+};
 
 const contestants = [
   { name: "tessera", env: withPlugin, flashAttention: true },
-  { name: "ggml, flash attention", env: plain, flashAttention: true },
-  { name: "ggml without", env: plain, flashAttention: false },
+  { name: "ggml, flash attention", env: () => plain, flashAttention: true },
+  { name: "ggml without", env: () => plain, flashAttention: false },
 ];
 
 function turn({ env, flashAttention }, threads) {
   const options = { flashAttention, threads, prompt, count, contextSize: length + count + 8 };
   const args = [program, runtime, model, JSON.stringify(options)];
-  const stdout = execFileSync(process.execPath, args, { encoding: "utf8", env, stdio: ["ignore", "pipe", "ignore"] });
+  const stdout = execFileSync(process.execPath, args, {
+    encoding: "utf8",
+    env: env(threads),
+    stdio: ["ignore", "pipe", "ignore"],
+  });
   const { promptTokens, promptMs, tokensPerSecond } = JSON.parse(stdout.trim().split("\n").at(-1));
   return { prompt: (promptTokens / promptMs) * 1000, generation: tokensPerSecond };
 }

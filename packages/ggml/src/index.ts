@@ -39,6 +39,11 @@ export interface EnableOptions {
   readonly from?: string | false;
   /** What to set the variables in; default `process.env`. Give a copy to start another program with it. */
   readonly env?: NodeJS.ProcessEnv;
+  /**
+   * What the context's `threads` are going to be, if they are known. With 1 the plug-in takes every attention from the start
+   * (`TESSERA_GGML_SMALL=take`, unless the variable is set); left out, it first has to see that there is one thread.
+   */
+  readonly threads?: number;
 }
 
 export interface Enabled {
@@ -47,7 +52,7 @@ export interface Enabled {
   /** The installed node-llama-cpp; undefined if there is none, or it wasn't looked for. */
   readonly runtime: Runtime | undefined;
   /** What to pass to the runtime for the plug-in to be asked: options of node-llama-cpp's `createContext`. */
-  readonly contextOptions: { readonly flashAttention: true };
+  readonly contextOptions: { readonly flashAttention: true; readonly threads?: number };
 }
 
 /** Why the plug-in can't be used. */
@@ -75,7 +80,7 @@ export class TesseraGgmlError extends Error {
  * @throws {@link TesseraGgmlError} with a `code`; nothing has been set then.
  */
 export function enableTessera(options: EnableOptions = {}): Enabled {
-  const { from = process.cwd(), env = process.env } = options;
+  const { from = process.cwd(), env = process.env, threads } = options;
   if (from !== false && typeof from !== "string")
     throw new TesseraGgmlError(
       "invalid-argument",
@@ -86,6 +91,8 @@ export function enableTessera(options: EnableOptions = {}): Enabled {
       "invalid-argument",
       `env is ${JSON.stringify(env)}, must be an object such as process.env`,
     );
+  if (threads !== undefined && (!Number.isInteger(threads) || threads < 1))
+    throw new TesseraGgmlError("invalid-argument", `threads is ${String(threads)}, must be an integer of at least 1`);
   if (library === undefined || !existsSync(library))
     throw new TesseraGgmlError(
       "library-missing",
@@ -107,7 +114,8 @@ export function enableTessera(options: EnableOptions = {}): Enabled {
     );
   env.GGML_BACKEND_PATH = library;
   if (cpuLibrary !== undefined) env.TESSERA_GGML_ENGINES = dirname(cpuLibrary);
-  return { library, runtime, contextOptions: { flashAttention: true } };
+  if (threads === 1 && !env.TESSERA_GGML_SMALL) env.TESSERA_GGML_SMALL = "take";
+  return { library, runtime, contextOptions: { flashAttention: true, ...(threads !== undefined && { threads }) } };
 }
 
 /** Releases of node-llama-cpp whose ggml has our version: looked at were 3.15.1, 3.19.1 and 3.22.1. */

@@ -54,6 +54,19 @@ test("process.env if no other is given", async () => {
   vi.unstubAllEnvs();
 });
 
+test("one thread takes everything from the start, unless the variable says otherwise", async () => {
+  const { enableTessera } = await load();
+  const after = (threads: number | undefined, before?: string) => {
+    const env: NodeJS.ProcessEnv = before === undefined ? {} : { TESSERA_GGML_SMALL: before };
+    const { contextOptions } = enableTessera({ env, from: false, ...(threads !== undefined && { threads }) });
+    return [contextOptions, env.TESSERA_GGML_SMALL];
+  };
+  expect(after(1)).toEqual([{ flashAttention: true, threads: 1 }, "take"]);
+  expect(after(1, "auto")).toEqual([{ flashAttention: true, threads: 1 }, "auto"]);
+  expect(after(2)).toEqual([{ flashAttention: true, threads: 2 }, undefined]);
+  expect(after(undefined)).toEqual([{ flashAttention: true }, undefined]);
+});
+
 describe("the runtime", () => {
   test.each([
     ["a release that nobody has looked at", "4.0.0", false],
@@ -83,6 +96,8 @@ describe("refuses", () => {
   const cases: readonly [string, object, string, RegExp][] = [
     ["a relative folder", { from: "src" }, "invalid-argument", /from is "src", must be an absolute path or false/],
     ["a number", { from: 3 }, "invalid-argument", /from is 3, must be/],
+    ["no threads", { threads: 0 }, "invalid-argument", /threads is 0, must be an integer of at least 1/],
+    ["half a thread", { threads: 1.5 }, "invalid-argument", /threads is 1\.5, must be an integer/],
     ["no environment", { env: null }, "invalid-argument", /env is null, must be an object/],
     [
       "another library in the variable",

@@ -1,9 +1,10 @@
-/** The plug-in in real software: llama.cpp's own operator tests, and node-llama-cpp's prebuilt binary on the tiny model. */
-import { spawn, spawnSync } from "node:child_process";
+/** The plug-in in real software: node-llama-cpp's prebuilt binary on the tiny model. llama.cpp's own tests are backend-ops/run.mjs. */
+import { execFile, spawnSync } from "node:child_process";
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { afterAll, beforeEach, describe, expect, test } from "vitest";
 // Plain JavaScript without types, which build scripts are.
 // @ts-expect-error
@@ -26,11 +27,12 @@ const folder = mkdtempSync(join(tmpdir(), "tessera-ggml-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const clean = () => {
-  const { GGML_BACKEND_PATH: _, TESSERA_BACKEND_PATH: __, TESSERA_GGML_ENGINES: ___, ...rest } = process.env;
-  return rest;
+  const { GGML_BACKEND_PATH: _, ...rest } = process.env;
+  return Object.fromEntries(Object.entries(rest).filter(([name]) => !/^TESSERA_(BACKEND_PATH|GGML_)/.test(name)));
 };
+/** Small problems are taken too, unless `more` says otherwise: the model has no others. */
 const enabled = (more: NodeJS.ProcessEnv = {}) => {
-  const env: NodeJS.ProcessEnv = { ...clean(), TESSERA_GGML_LOG: "1", ...more };
+  const env: NodeJS.ProcessEnv = { ...clean(), TESSERA_GGML_LOG: "1", TESSERA_GGML_SMALL: "take", ...more };
   enableTessera({ from: runtime, env });
   return env;
 };
@@ -42,57 +44,20 @@ interface Answer {
   readonly stderr: string;
 }
 
-function runInNode(env: NodeJS.ProcessEnv, options: object): Answer {
+/** `cwd`: elsewhere, for no node_modules of this clone to be found from the working directory. */
+async function runInNode(env: NodeJS.ProcessEnv, options: object, cwd?: string): Promise<Answer> {
   const program = join(here, "programs/runtime.mjs");
   const args = [program, runtime, model, JSON.stringify({ threads: 1, ...options })];
-  const { status, stdout, stderr } = spawnSync(process.execPath, args, { encoding: "utf8", env, maxBuffer: 1 << 28 });
-  expect(status, stderr).toBe(0);
+  const started = promisify(execFile)(process.execPath, args, { env, cwd, maxBuffer: 1 << 28 });
+  const { stdout, stderr } = await started; // rejects with stderr in its message, if it ended with another status than 0
   return { ...JSON.parse(stdout.trim().split("\n").at(-1)!), stderr };
 }
 
 /** The plug-in's last count. */
 const calls = ({ stderr }: Answer) => Number([...stderr.matchAll(/(\d+) calls so far/g)].at(-1)?.[1] ?? 0);
 
-describe("llama.cpp's test-backend-ops", () => {
-  // Two processes, as each works on one thread; all cases between them.
-  const halves = ["hsk=(64|40|80|96),", "hsk=(72|128|192|256|320|512|576),"];
-
-  function ops(filter: string): Promise<{ passed: number; total: number; unsupported: string[]; failed: string[] }> {
-    const args = ["test", "-o", "FLASH_ATTN_EXT", "-b", "Tessera", "-p", filter];
-    // Started where the prebuilt libraries are: it looks for back ends beside itself and in the working directory.
-    const child = spawn(build.buildBackendOps(), args, { cwd: build.prebuilt, env: enabled() });
-    let said = "";
-    child.stdout.setEncoding("utf8").on("data", (text) => {
-      said += text;
-    });
-    return new Promise((resolve, reject) => {
-      child.once("error", reject);
-      child.once("close", (status) => {
-        const [, passed = 0, total = 0] = /(\d+)\/(\d+) tests passed/.exec(said) ?? [];
-        const lines = said.split("\n").filter((line) => line.includes("FLASH_ATTN_EXT("));
-        const failed = lines.filter((line) => /FAIL|ERR/.test(line));
-        if (status !== 0 && failed.length === 0) failed.push(`ended with ${status}: ${said.slice(-500)}`);
-        resolve({
-          passed: Number(passed),
-          total: Number(total),
-          unsupported: lines.filter((line) => line.includes("not supported")),
-          failed,
-        });
-      });
-    });
-  }
-
-  test("FLASH_ATTN_EXT passes whole; what is left to ggml are heads of more than 512 dims", async () => {
-    const results = await Promise.all(halves.map(ops));
-    expect(results.flatMap(({ failed }) => failed)).toEqual([]);
-    const sum = (of: (result: (typeof results)[number]) => number) => results.reduce((all, one) => all + of(one), 0);
-    expect(sum(({ passed }) => passed)).toBe(sum(({ total }) => total));
-    expect(sum(({ passed }) => passed)).toBeGreaterThan(5000);
-    for (const line of results.flatMap(({ unsupported }) => unsupported)) expect(line).toContain("hsk=576");
-  });
-});
-
-describe("node-llama-cpp's prebuilt binary", () => {
+// Two at a time: most of them take one thread.
+describe.concurrent("node-llama-cpp's prebuilt binary", () => {
   const { tokens, wanted, width } = readLogits();
 
   // A batch of many tokens ggml's flash attention computes in fp32 tiles, and all three are as far from the truth, by the
@@ -100,10 +65,10 @@ describe("node-llama-cpp's prebuilt binary", () => {
   test.each([
     [512, 1.5],
     [8, 1],
-  ])("logits in batches of %i: those of ggml's CPU, and near to the truth", (batchSize, times) => {
-    const off = runInNode(clean(), { flashAttention: false, batchSize, tokens });
-    const theirs = runInNode(clean(), { flashAttention: true, batchSize, tokens });
-    const ours = runInNode(enabled(), { flashAttention: true, batchSize, tokens });
+  ])("logits in batches of %i: those of ggml's CPU, and near to the truth", async (batchSize, times) => {
+    const off = await runInNode(clean(), { flashAttention: false, batchSize, tokens });
+    const theirs = await runInNode(clean(), { flashAttention: true, batchSize, tokens });
+    const ours = await runInNode(enabled(), { flashAttention: true, batchSize, tokens });
     expect(calls(theirs)).toBe(0);
     // Each batch of each of the six layers, every one by the mask's shape alone.
     expect(calls(ours)).toBeGreaterThanOrEqual(6 * (tokens.length / batchSize));
@@ -121,34 +86,57 @@ describe("node-llama-cpp's prebuilt binary", () => {
     expect(figures.truth).toBeLessThan(times * figures.theirsTruth);
   });
 
-  test("greedy text is the same", () => {
+  test("greedy text is the same", async () => {
     const options = {
       flashAttention: true,
       prompt: "In the beginning God created the heaven and the earth. And",
       count: 200,
     };
-    const theirs = runInNode(clean(), options);
-    const ours = runInNode(enabled(), options);
+    const theirs = await runInNode(clean(), options);
+    const ours = await runInNode(enabled(), options);
     expect(ours.text).toBe(theirs.text);
     expect(ours.text.length).toBeGreaterThan(150);
     expect(calls(ours)).toBeGreaterThanOrEqual(6 * 200);
   });
 
-  test.each(["Q8_0", "Q4_0", "F32", "Q5_1"])("a cache of %s", (cache) => {
+  // By default: each attention that is taken makes ggml start its threads anew after it, so small ones are left to ggml, but
+  // where it has one thread, which the plug-in knows once something was computed.
+  test.each([
+    [1, "tokens alone", 6 * (50 - 1)],
+    [2, "no token alone", 0],
+  ])("with %i thread(s) and a short prompt it takes %s", async (threads, _, wanted) => {
+    const options = { flashAttention: true, threads, prompt: "In the beginning", count: 50 };
+    const theirs = await runInNode(clean(), options);
+    const ours = await runInNode(enabled({ TESSERA_GGML_SMALL: "" }), options);
+    expect(calls(ours)).toBe(wanted);
+    expect(ours.stderr).toContain("left to ggml: small, and several threads");
+    expect(ours.text).toBe(theirs.text);
+  });
+
+  // Of this model, whose heads are few, that is a prompt of 2,000 tokens in one batch, twice what it has learnt to read.
+  test("with two threads it takes what is large enough", async () => {
+    const prompt = "And God said, Let there be light: and there was light. ".repeat(40).slice(0, 2000);
+    const ours = await runInNode(enabled({ TESSERA_GGML_SMALL: "auto" }), {
+      ...{ flashAttention: true, threads: 2, prompt, count: 10, contextSize: 2048, batchSize: 2048 },
+    });
+    expect(calls(ours)).toBe(6);
+  });
+
+  test.each(["Q8_0", "Q4_0", "F32", "Q5_1"])("a cache of %s", async (cache) => {
     const options = { flashAttention: true, cache, tokens: tokens.slice(0, 64) };
-    const off = runInNode(clean(), options);
-    const ours = runInNode(enabled(), options);
+    const off = await runInNode(clean(), options);
+    const ours = await runInNode(enabled(), options);
     expect(calls(ours)).toBeGreaterThan(0);
     // ggml rounds queries to 8 bits for quantised keys; the engine doesn't.
     expect(nmse(Float64Array.from(ours.logits.flat()), Float64Array.from(off.logits.flat()))).toBeLessThan(2e-3);
   });
 
-  test("without the engine: one line, and the runtime goes on", () => {
+  test("without the engine: one line, and the runtime goes on", async () => {
     const env = enabled({ TESSERA_GGML_LOG: "" });
     // As copied to a machine that has nothing else of Tessera.
     const alone = join(mkdtempSync(join(folder, "alone-")), "libggml-tessera-2.so");
     copyFileSync(env.GGML_BACKEND_PATH!, alone);
-    const { log, stderr } = spawnAlone({ ...clean(), GGML_BACKEND_PATH: alone });
+    const { log, stderr } = await spawnAlone({ ...clean(), GGML_BACKEND_PATH: alone });
     const errors = log.filter((line) => /^(error|warn)/.test(line));
     const lines = [...errors, ...stderr.split("\n")].filter((line) => /tessera/i.test(line));
     expect(lines.length, lines.join("\n")).toBe(1);
@@ -157,24 +145,31 @@ describe("node-llama-cpp's prebuilt binary", () => {
 
   test.each([
     ["a file that is no library", "x", /can't open the engine/],
+    ["an older engine", "other library", /libtessera-cpu\.so doesn't speak version \d+ of the engine's contract/],
     ["a mode that doesn't exist", undefined, /TESSERA_GGML_DEVICE is tpu, must be cpu or cuda/],
+    ["a word that doesn't exist", undefined, /TESSERA_GGML_SMALL is never, must be auto or take/],
     ["a GPU that the runtime hasn't", undefined, /no libtessera-cuda\.so|no CUDA device|can't be used/],
-  ])("%s: the runtime goes on", (name, content, words) => {
+  ])("%s: the runtime goes on", async (name, content, words) => {
     const env = enabled();
     if (content !== undefined) {
       const place = mkdtempSync(join(folder, "broken-"));
-      writeFileSync(join(place, "libtessera-cpu.so"), content);
+      const engine = join(place, "libtessera-cpu.so");
+      if (content === "x") writeFileSync(engine, content);
+      else copyFileSync(join(build.prebuilt, "libggml-base.so"), engine);
       env.GGML_BACKEND_PATH = join(place, "libggml-tessera-2.so");
       copyFileSync(build.plugin, env.GGML_BACKEND_PATH);
     }
     if (/mode/.test(name)) env.TESSERA_GGML_DEVICE = "tpu";
+    if (/word/.test(name)) env.TESSERA_GGML_SMALL = "never";
     if (/GPU/.test(name)) env.TESSERA_GGML_DEVICE = "cuda";
-    const { log, text } = spawnAlone(env);
-    expect(log.join("\n")).toMatch(words);
+    const { log, text } = await spawnAlone(env);
+    const said = log.filter((line) => /tessera: /.test(line));
+    expect(said.length, said.join("\n")).toBe(1);
+    expect(said[0]).toMatch(words);
     expect(text.length).toBeGreaterThan(0);
   });
 
-  test("a plug-in for another API version: the runtime says so and goes on", () => {
+  test("a plug-in for another API version: the runtime says so and goes on", async () => {
     const headers = mkdtempSync(join(folder, "headers-"));
     for (const file of ["ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-backend-impl.h"]) {
       const source = readFileSync(join(build.headers, file), "utf8");
@@ -190,19 +185,14 @@ describe("node-llama-cpp's prebuilt binary", () => {
     expect(configured.status).toBe(0);
     expect(spawnSync("cmake", ["--build", join(folder, "build"), "--target", "ggml-tessera"]).status).toBe(0);
     const env = { ...enabled(), GGML_BACKEND_PATH: join(folder, "libggml-tessera-3.so") };
-    const { log, text, stderr } = spawnAlone(env);
+    const { log, text, stderr } = await spawnAlone(env);
     expect(log.join("\n")).toMatch(/incompatible API version \(backend: 3, current: 2\)/);
     expect(text.length).toBeGreaterThan(0);
     expect(stderr).not.toContain("calls so far: ");
   });
 
-  /** Started from elsewhere, so that no node_modules of this clone is found from the working directory. */
-  function spawnAlone(env: NodeJS.ProcessEnv): Answer {
-    const options = { flashAttention: true, prompt: "And God said", count: 3, threads: 1 };
-    const args = [join(here, "programs/runtime.mjs"), runtime, model, JSON.stringify(options)];
-    const { status, stdout, stderr } = spawnSync(process.execPath, args, { encoding: "utf8", env, cwd: tmpdir() });
-    expect(status, stderr).toBe(0);
-    return { ...JSON.parse(stdout.trim().split("\n").at(-1)!), stderr };
+  function spawnAlone(env: NodeJS.ProcessEnv): Promise<Answer> {
+    return runInNode(env, { flashAttention: true, prompt: "And God said", count: 3 }, tmpdir());
   }
 });
 

@@ -38,6 +38,11 @@ class Attention {
 
 /** Whether the engine can do the op where ggml's tensors are in host memory. */
 bool host_supports(Engine& engine, const AttentionOp& op, std::string* why);
+/**
+ * Whether the op is worth that the runtime, which last said it has so many threads (0: nothing yet), cuts its graph in two for it.
+ * By the op's sizes alone: a graph is planned before its mask is filled.
+ */
+bool host_worth(const AttentionOp& op, int threads);
 Attention* host_attention(Engine& engine);
 
 /** The same where they are in a device's memory. */

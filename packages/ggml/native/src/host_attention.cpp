@@ -22,6 +22,15 @@ namespace {
  */
 constexpr double kInlineWork = 4e6;
 
+/**
+ * Problems of fewer multiply-adds than this are ggml's where it has several threads: what it computes before ours and after is
+ * a graph of its own then, for each of which a runtime without a thread pool of llama.cpp's (node-llama-cpp) creates and joins
+ * all threads but one. That took 12 ms on a virtual machine of two cores, some 30 while others used it. From here on the engine
+ * gains 80 and more there (docs/llama.cpp.md): of fewer than 64 queries ggml takes each by itself, of more it computes tiles.
+ */
+constexpr double kSplitWorkRows = 1e8, kSplitWorkTiles = 1e9;
+constexpr int64_t kTile = 64;
+
 /** Most bytes of scratch that an op is cut to, as far as single rows of single heads allow. */
 constexpr int64_t kScratchBytes = 64 << 20;
 
@@ -210,6 +219,13 @@ bool host_supports(Engine& engine, const AttentionOp& op, std::string* why) {
   if (engine.table().supports(context, &call.desc) == TSR_OK) return true;
   *why = engine.table().last_error(context);
   return false;
+}
+
+bool host_worth(const AttentionOp& op, int threads) {
+  if (threads == 1) return true;  // no thread is created for a graph
+  const double pairs = static_cast<double>(op.batches) * static_cast<double>(op.queries) * static_cast<double>(op.keys);
+  return pairs * static_cast<double>(op.heads) * static_cast<double>(op.head_dim + op.value_dim) >=
+         (op.queries < kTile ? kSplitWorkRows : kSplitWorkTiles);
 }
 
 Attention* host_attention(Engine& engine) { return new HostAttention(engine); }

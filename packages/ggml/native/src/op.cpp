@@ -100,6 +100,7 @@ bool read_op(const ggml_tensor* node, AttentionOp* op, std::string* why) {
   op->keys = k->ne[1];
   op->kv_heads = k->ne[2];
   op->value_dim = v->ne[0];
+  if (op->batches <= 0 || op->heads <= 0 || op->head_dim <= 0 || op->value_dim <= 0) return no("one of its sizes is 0");
   const bool shapes = k->ne[0] == op->head_dim && v->ne[1] == op->keys && v->ne[2] == op->kv_heads &&
                       k->ne[3] == op->batches && v->ne[3] == op->batches && op->kv_heads > 0 &&
                       op->heads % op->kv_heads == 0 && node->ne[0] == op->value_dim && node->ne[1] == op->heads &&

@@ -6,6 +6,7 @@
 // devices of type GPU instead, that share the buffers of ggml's own CUDA devices; they have to be put in front of those.
 #include "attention.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -22,6 +23,8 @@ struct Device {
   /** ggml's device whose memory this one works on, and its number for the engine; nullptr: the host. */
   ggml_backend_dev_t below;
   int index;
+  /** What a runtime's context last gave any of its backend objects; 0: nothing yet. */
+  std::atomic<int> threads;
 };
 
 struct Backend {
@@ -32,6 +35,9 @@ struct Backend {
 
 Device* of(ggml_backend_dev_t device) { return static_cast<Device*>(device->context); }
 Backend* of(ggml_backend_t backend) { return static_cast<Backend*>(backend->context); }
+
+/** TESSERA_GGML_SMALL=take: small problems, too, however many threads ggml has. */
+bool take_small = false;
 
 std::vector<Device*>& devices() {
   static auto* all = new std::vector<Device*>;
@@ -77,7 +83,10 @@ enum ggml_status backend_compute(ggml_backend_t backend, ggml_cgraph* graph) {
   return GGML_STATUS_SUCCESS;
 }
 
-void set_threads(ggml_backend_t backend, int threads) { of(backend)->attention->set_threads(threads); }
+void set_threads(ggml_backend_t backend, int threads) {
+  of(backend)->attention->set_threads(threads);
+  of(backend)->device->threads.store(threads, std::memory_order_relaxed);
+}
 
 ggml_guid_t guid() {
   static ggml_guid id = {0x74, 0x65, 0x73, 0x73, 0x65, 0x72, 0x61, 0x2d,
@@ -147,15 +156,20 @@ ggml_backend_buffer_t device_buffer_from_host(ggml_backend_dev_t device, void* d
   return from != nullptr ? from(own->below, data, size, most) : nullptr;
 }
 
+bool takes(const Device& own, const AttentionOp& op, std::string* why) {
+  if (own.below != nullptr) return device_supports(*own.engine, own.index, op, why);
+  if (!host_supports(*own.engine, op, why)) return false;
+  if (take_small || host_worth(op, own.threads.load(std::memory_order_relaxed))) return true;
+  *why = "small, and several threads to start anew after it (TESSERA_GGML_SMALL=take takes it)";
+  return false;
+}
+
 bool device_supports_op(ggml_backend_dev_t device, const ggml_tensor* node) try {
   if (is_view(node)) return true;
   if (!is_attention(node)) return false;
-  Device* own = of(device);
   AttentionOp op;
   std::string why;
-  const bool can =
-      read_op(node, &op, &why) && (own->below != nullptr ? device_supports(*own->engine, own->index, op, &why)
-                                                         : host_supports(*own->engine, op, &why));
+  const bool can = read_op(node, &op, &why) && takes(*of(device), op, &why);
   if (!can) tell("an attention is left to ggml: " + why);
   return can;
 } catch (const std::bad_alloc&) {
@@ -247,14 +261,21 @@ bool add_devices_above_cuda(Engine* engine, std::string* why) {
   return !devices().empty();
 }
 
+/** A variable that is one of two words; the first if it isn't set. False if it is something else. */
+bool choose(const char* variable, const char* first, const char* second, std::string* value, std::string* why) {
+  const char* given = std::getenv(variable);
+  *value = given == nullptr || *given == '\0' ? first : given;
+  if (*value == first || *value == second) return true;
+  *why = std::string(variable) + " is " + *value + ", must be " + first + " or " + second;
+  return false;
+}
+
 bool start(void* caller, std::string* why) {
   if (!find_functions(caller, why)) return false;
-  const char* given = std::getenv("TESSERA_GGML_DEVICE");
-  const std::string mode = given == nullptr || *given == '\0' ? "cpu" : given;
-  if (mode != "cpu" && mode != "cuda") {
-    *why = "TESSERA_GGML_DEVICE is " + mode + ", must be cpu or cuda";
-    return false;
-  }
+  std::string mode, small;
+  if (!choose("TESSERA_GGML_DEVICE", "cpu", "cuda", &mode, why)) return false;
+  if (!choose("TESSERA_GGML_SMALL", "auto", "take", &small, why)) return false;
+  take_small = small == "take";
   Engine* engine = Engine::open(mode, why);
   if (engine == nullptr) return false;
   if (mode == "cuda") return add_devices_above_cuda(engine, why);
