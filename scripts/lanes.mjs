@@ -145,7 +145,7 @@ export const lanes = [
     ci: true,
     minutes: 15,
   },
-  // llama.cpp's own tests of the plug-in, by hand all of them, for each commit an eighteenth.
+  // llama.cpp's own tests of the plug-in, by hand all of them, for each commit a thirtieth.
   {
     name: "ggml-ops",
     command: ["node", "packages/ggml/test/backend-ops/run.mjs"],

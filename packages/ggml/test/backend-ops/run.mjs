@@ -2,7 +2,7 @@
 // libraries of node-llama-cpp. Each case counts as one test.
 //
 //   node packages/ggml/test/backend-ops/run.mjs            all of them
-//   TESSERA_FUZZ_SEED=7 node … --part                      one of 18 parts, drawn by the seed
+//   TESSERA_FUZZ_SEED=7 node … --part                      one of 30 parts, drawn by the seed
 import { spawn, spawnSync } from "node:child_process";
 import { join } from "node:path";
 import * as build from "../../../../scripts/lib/ggml.mjs";
@@ -12,8 +12,12 @@ import { root } from "../../../../scripts/lib/sh.mjs";
 const parts = ["mask=1,sinks=0,", "mask=1,sinks=1,", "mask=0,"].flatMap((mask) =>
   [
     ["hsk=64,", `${mask}.*type_K=(f16|f32|bf16),`],
-    ["hsk=64,", `${mask}.*type_K=(q|iq)`],
-    ["hsk=(40|72|80|96),", mask],
+    ["hsk=64,", `${mask}.*type_K=(q1_0|q2_0|q4_0|q8_0),`],
+    ["hsk=64,", `${mask}.*type_K=(q4_1|iq4_nl),`],
+    ["hsk=64,", `${mask}.*type_K=(q5_0|q5_1),`],
+    ["hsk=72,", `${mask}.*type_K=(f16|f32|bf16),`],
+    ["hsk=72,", `${mask}.*type_K=(q|iq)`],
+    ["hsk=(40|80|96),", mask],
     ["hsk=128,", mask],
     ["hsk=(192|320),", mask],
     ["hsk=(256|512|576),", mask],
