@@ -82,7 +82,7 @@ export function kernelsOf(can: Capabilities): readonly KernelInfo[] {
       headDimStep: 1,
       byNameOnly: false,
       roundsQ: false,
-      flushes: false,
+      flushes: true,
       arch: variant.subgroups ? "WebGPU with subgroups" : "any WebGPU",
       summary: variant.summary,
     };

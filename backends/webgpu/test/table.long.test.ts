@@ -10,7 +10,7 @@ const onAdapter = adapter !== "" && adapter !== "chromium";
 const some = part
   ? /^(dim\/33|heads\/14-2|length\/65x65|window\/3,3|mask\/hidden-nan|packed\/both|paged\/16|poison\/(k-causal|v-causal|v-mask|decode)|splits\/7|append\/f16|rope\/half|merge\/attention)$/
   : adapter === "swiftshader"
-    ? /^(dim\/(33|64|256)$|heads\/(7-1|14-2)|length\/(0|1|65|129)x|window|align|offset|bias|mask|sinks?|softcap|alibi|number|decode|split|paged|append|cache|merge|packed|padded)/
+    ? /^(dim\/(33|64|256)$|heads\/(7-1|14-2)|length\/(0|1|65|129)x|window|align|offset|bias|mask|sinks?|softcap|alibi|number|decode|split|paged|append|cache|merge|packed|padded|poison|subnormal)/
     : /^(dim\/33$|heads\/14-2$|length\/(0|65)x65$|length\/65x|window\/|softcap\/)/;
 
 it.runIf(onAdapter)("the conformance table", async () => {

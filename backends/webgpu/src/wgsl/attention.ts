@@ -16,7 +16,7 @@
  * NaN. Where keys are split, `out` and `lse` are parts: normalised results, and base-2 logarithms of sums.
  */
 import type { CacheDType, FloatDType } from "@tessera/core/web";
-import { fromF8, loader, logBits, storer, toHalves, words } from "./elements.js";
+import { fromBits, fromF8, loader, logBits, storer, toHalves, words } from "./elements.js";
 import { declareParams } from "./fields.js";
 import { attentionFields, sequences } from "./problem.js";
 
@@ -192,7 +192,7 @@ ${subgroups ? "var<workgroup> apart: atomic<u32>;" : ""}
 ${sequences}
 ${words("q")}${words("k")}${words("v")}${words("bias")}${words("mask")}
 ${types.includes("f8_e4m3") ? fromF8 : ""}
-${loader("q", "q", q)}${loader("k", "k", k)}${loader("v", "v", v)}
+${fromBits}${loader("q", "q", q)}${loader("k", "k", k)}${loader("v", "v", v)}
 ${out === "f32" ? "" : toHalves}
 ${storer(out)}
 ${logBits}

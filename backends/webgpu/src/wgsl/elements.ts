@@ -20,7 +20,7 @@ fn ${buffer}_word(at: u32) -> u32 {
 const bodies: { readonly [K in CacheDType]: (buffer: string) => string } = {
   f32: (b) => `
   let at = (base + 4u * e) >> 2u;
-  return vec4<f32>(bitcast<f32>(${b}[at]), bitcast<f32>(${b}[at + 1u]), bitcast<f32>(${b}[at + 2u]), bitcast<f32>(${b}[at + 3u]));`,
+  return from_bits(vec4<u32>(${b}[at], ${b}[at + 1u], ${b}[at + 2u], ${b}[at + 3u]));`,
   f16: (b) => `
   let at = base + 2u * e;
   return vec4<f32>(unpack2x16float(${b}_word(at)), unpack2x16float(${b}_word(at + 4u)));`,
@@ -28,7 +28,7 @@ const bodies: { readonly [K in CacheDType]: (buffer: string) => string } = {
   let at = base + 2u * e;
   let low = ${b}_word(at);
   let high = ${b}_word(at + 4u);
-  return bitcast<vec4<f32>>(vec4<u32>(low << 16u, low & 0xffff0000u, high << 16u, high & 0xffff0000u));`,
+  return from_bits(vec4<u32>(low << 16u, low & 0xffff0000u, high << 16u, high & 0xffff0000u));`,
   f8_e4m3: (b) => `
   let bytes = (vec4<u32>(${b}_word(base + e)) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u);
   return vec4<f32>(from_f8(bytes.x), from_f8(bytes.y), from_f8(bytes.z), from_f8(bytes.w));`,
@@ -44,6 +44,16 @@ const bodies: { readonly [K in CacheDType]: (buffer: string) => string } = {
   let quants = (vec4<u32>(nibbles) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(15u);
   return d * (vec4<f32>(quants) - vec4<f32>(8.0));`,
 };
+
+/**
+ * Numbers below 2^-126 are 0. WGSL lets devices take them for that, some do, and a product with a large number would show it:
+ * so all do, which the catalogue says (`flushes`).
+ */
+export const fromBits = /* wgsl */ `
+fn from_bits(bits: vec4<u32>) -> vec4<f32> {
+  return bitcast<vec4<f32>>(select(bits, vec4<u32>(), (bits & vec4<u32>(0x7f800000u)) == vec4<u32>()));
+}
+`;
 
 /** `load4`: elements e to e + 3; block formats: e is a multiple of 4. Those at or past `end` are 0 whatever they hold. */
 export function loader(name: string, buffer: string, dtype: CacheDType): string {

@@ -3,7 +3,7 @@
  * one part after the other; the last dispatch writes the result. What an empty part holds is never read.
  */
 import type { FloatDType } from "@tessera/core/web";
-import { loader, logBits, storer, toHalves, words } from "./elements.js";
+import { fromBits, loader, logBits, storer, toHalves, words } from "./elements.js";
 import { declareParams, type Fields } from "./fields.js";
 
 export const mergeFields = {
@@ -44,7 +44,7 @@ ${head}
 @group(0) @binding(2) var<storage, read> logs: array<u32>;
 @group(0) @binding(7) var<storage, read_write> sums: array<f32>;
 ${words("part")}
-${loader("part", "part", dtype)}
+${fromBits}${loader("part", "part", dtype)}
 
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
