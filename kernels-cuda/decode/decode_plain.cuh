@@ -20,23 +20,27 @@ __device__ __forceinline__ int settled(int x) {
 }
 
 /// The batch entry whose length has that rank, the longest first: whoever works longest begins first, so that blocks end at about
-/// the same time. Read on the device, like the lengths themselves.
-__device__ __forceinline__ int entry_of_rank(const Attention& a, int rank) {
-  __shared__ __align__(16) int lengths[kMostSorted];
+/// the same time. Read on the device, like the lengths themselves. Each warp holds all lengths and ranks some of them.
+__device__ __forceinline__ int entry_of_rank(const Attention& a, int rank, int warp, int warps, int lane) {
+  constexpr int kHeld = kMostSorted / 32;
   __shared__ int entry;
   const auto batch = static_cast<int>(a.batch);
-  for (int i = threadIdx.x; i < (batch + 3) / 4 * 4; i += blockDim.x)
-    lengths[i] = i < batch ? a.seq_lens_k[i] : INT_MIN;
-  __syncthreads();
-  for (int i = threadIdx.x; i < batch; i += blockDim.x) {
-    const int mine = lengths[i];
-    int before = 0;
-    for (int j = 0; j < batch; j += 4) {
-      const int4 x = *reinterpret_cast<const int4*>(lengths + j);
-      const auto earlier = [&](int length, int of) { return length > mine || (length == mine && of < i) ? 1 : 0; };
-      before += earlier(x.x, j) + earlier(x.y, j + 1) + earlier(x.z, j + 2) + earlier(x.w, j + 3);
+  int lengths[kHeld];
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) lengths[i] = lane + 32 * i < batch ? a.seq_lens_k[lane + 32 * i] : INT_MIN;
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+#pragma unroll 1
+    for (int of = warp; of < min(batch - 32 * i, 32); of += warps) {
+      const int length = __shfl_sync(~0u, lengths[i], of);
+      int before = 0;
+#pragma unroll
+      for (int j = 0; j < kHeld; ++j) {
+        const bool earlier = lane + 32 * j < of + 32 * i ? lengths[j] >= length : lengths[j] > length;
+        before += __popc(__ballot_sync(~0u, earlier));
+      }
+      if (before == rank) entry = of + 32 * i;  // all lanes, one value
     }
-    if (before == rank) entry = i;
   }
   __syncthreads();
   return entry;
@@ -307,7 +311,7 @@ __device__ __forceinline__ void plain_block(const Parameters& p) {
 
   Work w = work_of(p);
   if (p.longest_first != 0) {
-    w.batch = entry_of_rank(p.a, w.batch);
+    w.batch = entry_of_rank(p.a, w.batch, warp, warps, lane);
     w.unit = w.batch * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
   }
   const Sequence s = sequence_of(p.a, w.batch);

@@ -53,9 +53,8 @@ constexpr Instance instance() {
 template <class T>
 constexpr Instance kInstances[] = {
     instance<Shape<T, 64, 64, 128, 3>>(),   instance<Shape<T, 64, 64, 128, 2>>(),
-    instance<Shape<T, 128, 128, 176, 2>>(), instance<Shape<T, 128, 128, 128, 2>>(),
-    instance<Shape<T, 192, 128, 96, 2>>(),  instance<Shape<T, 192, 192, 80, 2>>(),
-    instance<Shape<T, 256, 256, 64, 2>>(),
+    instance<Shape<T, 128, 128, 128, 2>>(), instance<Shape<T, 192, 128, 96, 2>>(),
+    instance<Shape<T, 192, 192, 80, 2>>(),  instance<Shape<T, 256, 256, 64, 2>>(),
 };
 
 }  // namespace tsr::cuda::sm90

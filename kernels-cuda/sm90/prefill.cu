@@ -13,7 +13,6 @@ using namespace sm90;
 
 /// Keys and values of the heads of one section stay in the L2 cache together if they are no more than this.
 constexpr int64_t kSectionBytes = int64_t{32} << 20;
-constexpr int64_t kLongKeys = 4096;
 constexpr int kWarpgroupRows = 64, kOutRows = 16, kCounterBytes = 64;
 
 InstanceList instances(bool f16) {
@@ -37,8 +36,7 @@ const Instance* choose(const Attention& a, const Limits& limits) {
   for (const Instance* i = list.begin; i != list.end; ++i) {
     if (i->dim < a.dim || i->value_dim < a.value_dim || i->shared_bytes > limits.shared_per_block) continue;
     if (!pages_fit(a, i->keys)) continue;
-    if (i->rows > 128 && a.max_queries <= 128) continue;                       // a third of the tile would be empty
-    if (i->keys > 128 && (triangular(a) || a.max_keys < kLongKeys)) continue;  // so would be much of a row's last tile
+    if (i->rows > 128 && a.max_queries <= 128) continue;  // a third of the tile would be empty
     return i;
   }
   return nullptr;

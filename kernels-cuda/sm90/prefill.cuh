@@ -339,12 +339,11 @@ struct Consumer {
   /// O of a query tile leaves while the first S of the next but one key tile is made; it takes registers beside S and P.
   static constexpr bool kShadow = !kLate && Shape::kConsumers == 2;
   /// k16 steps whose Q is held in registers: such a step of Q K^T reads a third less of shared memory, with 64 keys half.
-  /// As many as there are registers for; one more would spill.
-  static constexpr int kHeld = Shape::kConsumers == 3 || kScores > 64 ? 0
-                               : !kTwoSums                            ? Shape::kDim / 16
-                               : Shape::kDim == 256                   ? 2
-                               : Shape::kValueDim == 128              ? 3
-                                                                      : 5;
+  /// As many as there are registers for, one more would spill; the two that 256 dims have room for make no difference.
+  static constexpr int kHeld = Shape::kConsumers == 3 || Shape::kDim == 256 ? 0
+                               : !kTwoSums                                  ? Shape::kDim / 16
+                               : Shape::kValueDim == 128                    ? 3
+                                                                            : 5;
 
   const Attention& a;
   const Maps& maps;
@@ -741,7 +740,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   extern __shared__ __align__(1024) char shared[];
   const uint32_t base = shared_address(shared);
   const Barriers bars(base + Shape::kBarriersAt);
-  if (threadIdx.x == Shape::kThreads - 1) {
+  if (threadIdx.x == 96) {  // of a warp that has nothing else to do
     prefetch_map(&maps.q);
     prefetch_map(&maps.k);
     prefetch_map(&maps.v);
