@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "tessera/common/opened_library.h"
 #include "tessera/common/text.h"
 
 namespace tsr::cuda::host {
@@ -15,9 +16,10 @@ Driver open_driver() {
     d.missing = why ? why : "libcuda.so.1 can't be opened";
     return d;
   }
+  d.file = path_of_library(library, "libcuda.so.1");
   const auto find = [&](auto& function, const char* name) {
     void* const symbol = dlsym(library, name);
-    if (symbol == nullptr && d.missing.empty()) d.missing = text("libcuda.so.1 has no ", name);
+    if (symbol == nullptr && d.missing.empty()) d.missing = text(d.file, " has no ", name);
     std::memcpy(&function, &symbol, sizeof symbol);
   };
   find(d.init, "cuInit");

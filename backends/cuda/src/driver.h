@@ -13,6 +13,8 @@ namespace tsr::cuda::host {
 struct Driver {
   /// Empty if libcuda.so.1 was opened and has all that is needed; else the loader's words.
   std::string missing;
+  /// The file, if one was opened.
+  std::string file;
 
   CUresult (*init)(unsigned flags) = nullptr;
   CUresult (*version)(int* version) = nullptr;

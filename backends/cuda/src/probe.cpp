@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "driver.h"
+#include "tessera/common/opened_library.h"
 #include "tessera/common/text.h"
 
 namespace tsr::cuda::host {
@@ -197,7 +198,8 @@ const Build& this_build() {
 void judge(const Build& build, Device* d) {
   if (d->arch < kLowestArch) {
     d->state = TSR_PROBE_ARCH_NOT_IN_BUILD;
-    d->reason = text("found sm_", d->arch, " (", d->name, "), needs compute capability 8.0 or newer");
+    d->reason =
+        text("found sm_", d->arch, " (", d->name, "), needs compute capability 8.0 or newer; built for ", build.list());
     d->fix = "use an NVIDIA GPU of the Ampere generation or newer, or the cpu back end";
   } else if (build.code_for(d->arch).arch == 0) {
     d->state = TSR_PROBE_ARCH_NOT_IN_BUILD;
@@ -234,7 +236,7 @@ Survey survey() {
   const Driver& driver = host::driver();
   if (!driver.loaded()) {
     return failed(TSR_PROBE_DRIVER_MISSING, text("no NVIDIA driver: ", driver.missing),
-                  missing_driver_fix(surroundings()));
+                  fix_of_incomplete(driver.file, missing_driver_fix(surroundings())));
   }
   int version = 0;
   if (const CUresult error = driver.version(&version)) return init_failed(driver, error);

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "tessera/common/opened_library.h"
 #include "tessera/common/text.h"
 
 namespace tsr::hip::host {
@@ -35,9 +36,10 @@ Hip open_hip() {
   void* const library = open_library(&h);
   if (library == nullptr) return h;
   h.missing.clear();
+  h.file = path_of_library(library, h.library.c_str());
   const auto find = [&](auto& function, const char* name, bool needed = true) {
     void* const symbol = dlsym(library, name);
-    if (symbol == nullptr && needed && h.missing.empty()) h.missing = text(h.library, " has no ", name);
+    if (symbol == nullptr && needed && h.missing.empty()) h.missing = text(h.file, " has no ", name);
     std::memcpy(&function, &symbol, sizeof symbol);
   };
 #define TSR_HIP_FIND(result, name, parameters) find(h.name, #name);

@@ -143,8 +143,8 @@ struct Names {
 };
 
 struct Hip {
-  /// The library that was opened, "libamdhip64.so.6"; empty if none was.
-  std::string library;
+  /// The library that was opened, "libamdhip64.so.6", and its file; empty if none was.
+  std::string library, file;
   /// Why none was, or the function that it lacks; empty if all is there.
   std::string missing;
 

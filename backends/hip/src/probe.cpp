@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "hip.h"
+#include "tessera/common/opened_library.h"
 #include "tessera/common/text.h"
 
 namespace tsr::hip::host {
@@ -216,7 +217,7 @@ Survey no_runtime(const Surroundings& around) {
   const Hip& hip = host::hip();
   if (!hip.library.empty()) {
     return failed(TSR_PROBE_DRIVER_TOO_OLD, text("the ROCm runtime is too old: ", hip.missing),
-                  text("install ", kWantedRelease));
+                  fix_of_incomplete(hip.file, text("install ", kWantedRelease)));
   }
   std::string reason = text("no ROCm runtime: ", hip.missing);
   if (!around.rocm.empty()) {

@@ -91,7 +91,8 @@ void runtimes_there() {
   CHECK(has(survey_with({{"STUB_DEVICES", name + "," + arch}, {"STUB_FAIL", "hipDeviceGetUuid=801"}}),
             {state(TSR_PROBE_USABLE, 2), "0000:03:00.0", "device 1: Played GPU 1, " + arch + " , 0000:04:00.0"}));
   CHECK(has(survey_with({}, "6"), {state(TSR_PROBE_DRIVER_TOO_OLD, 0), "the ROCm runtime is too old",
-                                   "libamdhip64.so.6 has no hipGetErrorString", "install ROCm 6.0 or newer"}));
+                                   "libamdhip64.so.6 has no hipGetErrorString", "fix: take /",
+                                   " out of LD_LIBRARY_PATH", "; or install ROCm 6.0 or newer"}));
   CHECK(has(survey_with({{"STUB_FAIL", "hipGetDeviceCount=2"}, {"STUB_DEVICES", name}}),
             {state(TSR_PROBE_OUT_OF_MEMORY, 0), "hipGetDeviceCount: hipErrorOutOfMemory (words of the stub)",
              "rocm-smi --showpids"}));

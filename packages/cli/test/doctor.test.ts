@@ -274,6 +274,15 @@ describe.skipIf(process.platform !== "linux")("what was installed", () => {
     expect({ state, cause }).toEqual({ state: "package-missing", cause: "the package @tessera/cuda is not installed" });
     expect(fixes[0]).toBe(`run \`npm install @tessera/cuda@${core}\``);
   });
+  it("nothing, and there is no package for this platform: not the command that would bring none", () => {
+    mkdirSync(join(folder, "elsewhere"), { recursive: true });
+    const elsewhere = 'data:text/javascript,Object.defineProperty(process,"arch",{value:"s390x"})';
+    const { state, cause, fixes } = doctor(join(folder, "elsewhere"), `--import=${elsewhere}`);
+    expect(state).toBe("package-missing");
+    expect(cause).toContain("is not installed, and has no library for linux-s390x-gnu, only for linux-x64-gnu");
+    expect(fixes[0]).toContain("compute in plain TypeScript");
+    expect(fixes.join()).not.toContain("npm install");
+  });
   it("all of it", () => {
     expect(doctor(installed("whole", core, true, platform)).state).toBe("usable");
   });

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { describe as describeDevices } from "../src/commands/devices.js";
 import { environment } from "../src/doctor/environment.js";
-import { describeDoctor, type Findings } from "../src/doctor/findings.js";
+import { describeDoctor, type Findings, jsonOf } from "../src/doctor/findings.js";
 import { describeSystem } from "../src/doctor/system.js";
 import { kjv, tessera } from "./helpers.js";
 
@@ -227,6 +227,27 @@ describe("tessera doctor", () => {
         "  But the driver NVIDIA 580.1 is loaded, and cuda can't be used (package-missing): run `npm install @tessera/cuda`\n",
     );
     expect(verdict({ chosen: { backend: "cuda", device: 0 } })).not.toContain("But");
+
+    // A device's fixes are numbered like a back end's, and what isn't of core's version is told of.
+    const other = {
+      ...device,
+      state: "arch-not-in-build" as const,
+      reason: "found sm_103",
+      fix: "build it; or another",
+    };
+    const core = { name: "@tessera/core", version: "1.0.0", folder: "/core" };
+    const report = { ...missing, state: "usable" as const, backend: "cuda" as const, fix: "", version: "0.9.0" };
+    const mixed = { ...findings, packages: [core], backends: [{ ...report, devices: [other] }] };
+    const text = describeDoctor(mixed);
+    expect(text).toContain("      cause  found sm_103\n      fix 1  build it\n      fix 2  another\n");
+    expect(text).toContain("    note     is version 0.9.0, @tessera/core is 1.0.0: only what was published together");
+    expect(jsonOf(mixed)).toMatchObject({
+      backends: [{ note: /^is version 0\.9\.0/, devices: [{ fixes: ["build it", "another"] }] }].map((one) => ({
+        ...one,
+        note: expect.stringMatching(one.note),
+      })),
+    });
+    expect(describeDoctor({ ...mixed, packages: [{ ...core, version: "0.9.0" }] })).not.toContain("    note  ");
     expect(verdict({ system: { ...findings.system, gpuDrivers: [] } })).not.toContain("But");
   });
 

@@ -1,7 +1,7 @@
 /** The one ordered list of back ends, and how one of them is loaded. */
 import type { Backend, ProbeState, PromptBackend } from "./backend.js";
 import { TesseraError, type TesseraErrorCode } from "./error.js";
-import { fixSteps, whatToDo } from "./fixes.js";
+import { damagedFix, fixSteps, whatToDo } from "./fixes.js";
 import { type LoadError, toTesseraError } from "./native/addon.js";
 import { damage } from "./native/intact.js";
 import { type LocateAttempt, locate, locateModule } from "./native/locate.js";
@@ -81,7 +81,7 @@ const isOurs = (name: string) => (backendNames as readonly string[]).includes(na
 /** What mends a file that isn't as it was published. */
 export function damageFix(name: string): string {
   if (!isOurs(name)) return "put the whole file there, built for this machine";
-  return `delete node_modules and run \`npm install\` again; or build it again, if you built it`;
+  return damagedFix;
 }
 
 export interface LoadFailure {

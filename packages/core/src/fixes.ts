@@ -1,5 +1,8 @@
 /** The one form in which a cause and its ordered fixes are told: by errors, `probe` and `tessera doctor` alike. */
 
+/** What mends a file of ours that isn't as it was published. */
+export const damagedFix = "delete node_modules and run `npm install` again; or build it again, if you built it";
+
 /** The steps of a `fix`, best first. */
 export function fixSteps(fix: string): string[] {
   return fix.split("; or ").filter((step) => step !== "");

@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { describe, expect, test } from "vitest";
+import { publishedFor } from "../../../packages/core/src/native/platform.js";
 import { root } from "../src/pack.js";
 
 interface Part {
@@ -12,6 +13,11 @@ interface Part {
 
 const script = (name: string) => import(join(root, "scripts/lib", name));
 const { parts }: { parts: Record<string, Part> } = await script("platforms.mjs");
+
+test("core knows the platforms that there are packages for", () => {
+  for (const [part, platforms] of Object.entries(publishedFor))
+    expect([...platforms].sort(), part).toEqual([...parts[part]!.platforms].sort());
+});
 const { crossFile }: { crossFile(part: string, id: string): string | undefined } = await script("native.mjs");
 
 const workflow = readFileSync(join(root, ".github/workflows/release.yml"), "utf8");

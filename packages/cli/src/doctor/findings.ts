@@ -27,12 +27,14 @@ export interface Findings {
   readonly failure?: string | undefined;
 }
 
-/** As `--json` gives it: each back end also with its cause and its fixes, in the words of the text. */
+/** As `--json` gives it: each back end also with its cause, its note and its fixes, each device with its fixes, in the words of the text. */
 export function jsonOf(findings: Findings): object {
   const backends = findings.backends.map((report) => ({
     ...report,
     cause: report.state === "usable" ? "" : causeOf(report),
+    note: noteOf(report, findings),
     fixes: fixesOf(report),
+    devices: report.devices.map((device) => ({ ...device, fixes: fixesOf(device) })),
   }));
   return { ...findings, backends };
 }
@@ -57,7 +59,7 @@ export function describeDoctor(findings: Findings): string {
       ]),
     ),
     section("Addon", [[addon.path, addon.state], ...fixesOf(addon).map((step, n) => [`fix ${n + 1}`, step])]),
-    `Back ends\n${findings.backends.map(describeBackend).join("")}`,
+    `Back ends\n${findings.backends.map((report) => describeBackend(report, findings)).join("")}`,
     section(
       "Environment",
       environment.length === 0
@@ -78,10 +80,19 @@ function section(title: string, rows: readonly (readonly string[])[]): string {
   return `${title}\n${table(rows, "  ")}`;
 }
 
-function describeBackend(report: ProbeReport): string {
+/** What should be known of a back end though it is usable. One out of a package would have been refused. */
+function noteOf({ version }: ProbeReport, { packages }: Findings): string {
+  const core = packages.find(({ name }) => name === "@tessera/core")?.version;
+  if (!version || !core || version === core) return "";
+  return `is version ${version}, @tessera/core is ${core}: only what was published together is tested together`;
+}
+
+function describeBackend(report: ProbeReport, findings: Findings): string {
   const { backend, state, version, library, devices, attempts } = report;
   let text = `  ${backend}${version ? ` ${version}` : ""}: ${state}\n`;
   if (library !== undefined) text += `    library  ${library}\n`;
+  const note = noteOf(report, findings);
+  if (note !== "") text += `    note     ${note}\n`;
   if (state !== "usable") {
     text += `    cause    ${hang(causeOf(report), " ".repeat(13))}\n`;
     if (library === undefined) for (const { from, at } of attempts) text += `    looked   ${from}: ${at}\n`;
@@ -93,7 +104,9 @@ function describeBackend(report: ProbeReport): string {
     const memory = device.memoryBytes > 0 ? `, ${bytes(device.memoryBytes)}` : "";
     text += `    device ${device.index} ${device.name} (${device.arch}${memory}): ${device.state}\n`;
     if (device.reason !== "") text += `      cause  ${device.reason}\n`;
-    if (device.fix !== "") text += `      fix    ${device.fix}\n`;
+    fixesOf(device).forEach((step, n) => {
+      text += `      fix ${n + 1}  ${step}\n`;
+    });
   }
   return text;
 }

@@ -29,6 +29,7 @@ export function packages(reports: readonly ProbeReport[], folder = process.cwd()
       const one = find(coreRequire, `@tessera/${name}`);
       return [one, ...forPlatforms(one)];
     }),
+    ...pluginForLlama(coreRequire),
   ].map((one) => checkVersion(one, core.version));
   return [...found, ...secondCopy(core, folder)];
 }
@@ -44,6 +45,12 @@ function find(from: NodeJS.Require, name: string, specifier = `${name}/package.j
     }
   }
   return { name, version: undefined, folder: undefined };
+}
+
+/** No back end, so it is told of only where it is. */
+function pluginForLlama(from: NodeJS.Require): PackageFinding[] {
+  const one = find(from, "@tessera/ggml");
+  return one.version === undefined ? [] : [one, ...forPlatforms(one)];
 }
 
 /** What a package asks for to get its native file: those that are there, else all of them as missing. */

@@ -12,7 +12,7 @@ import { pathToFileURL } from "node:url";
 import type { ProbeState } from "../backend.js";
 import { parents } from "../package-root.js";
 import { version } from "../version.js";
-import { isMusl, libcFixes, platformName, withoutLibrary } from "./platform.js";
+import { isMusl, libcFixes, platformName, publishedFor, withoutLibrary } from "./platform.js";
 
 export interface LocateAttempt {
   /** What led here. */
@@ -49,6 +49,15 @@ export function locate(name: string, library?: string): Located {
   if (library !== undefined) {
     // A library that the caller names by path belongs to no package of ours.
     return { state: "load-failed", attempts, fixes: [`give the absolute path of a file that exists, not ${library}`] };
+  }
+  const platforms = (publishedFor as { readonly [name: string]: readonly string[] })[name];
+  if (trouble === undefined && platforms !== undefined && !platforms.includes(platformName())) {
+    // Installing it would bring nothing.
+    const { result, trouble: none } = noneBuilt(name, platforms);
+    trouble = none;
+    attempts.forEach((attempt, n) => {
+      if (attempt.from === "package") attempts[n] = { ...attempt, result: `${attempt.result}, and ${result}` };
+    });
   }
   trouble ??= { state: "package-missing", fixes: [`run \`${install(name)}\``] };
   const own = `set TESSERA_BACKEND_PATH to the absolute path of the folder that has ${libraryFile(name)}`;
@@ -217,11 +226,16 @@ function withoutPlatform(
   const built = Object.keys(optionalDependencies)
     .filter((one) => one.startsWith(prefix))
     .map((one) => one.slice(prefix.length));
+  return { ...attempt, ...noneBuilt(name, built) };
+}
+
+/** There is no package with its library for this platform. */
+function noneBuilt(name: string, built: readonly string[]): { readonly result: string; readonly trouble: Trouble } {
   const result = `has no library for ${platformName()}, only for ${built.join(", ")}`;
-  if (isMusl()) return { ...attempt, result, trouble: { state: "wrong-libc", fixes: libcFixes() } };
+  if (isMusl()) return { result, trouble: { state: "wrong-libc", fixes: libcFixes() } };
   const fixes = [
     withoutLibrary,
     `build ${libraryFile(name)} from Tessera's sources on this machine, and set TESSERA_BACKEND_PATH to the absolute path of its folder`,
   ];
-  return { ...attempt, result, trouble: { state: "package-missing", fixes } };
+  return { result, trouble: { state: "package-missing", fixes } };
 }

@@ -4,11 +4,12 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { ProbeState } from "../backend.js";
+import { damagedFix, fixSteps } from "../fixes.js";
 import { packageRoot, parents } from "../package-root.js";
 import { version } from "../version.js";
 import type { Addon } from "./addon.js";
 import { damageNow } from "./intact.js";
-import { isMusl, libcFixes, platformName, withoutLibrary, wrongLibc } from "./platform.js";
+import { isMusl, libcFixes, platformName, publishedFor, withoutLibrary, wrongLibc } from "./platform.js";
 
 export interface AddonAttempt {
   readonly path: string;
@@ -71,10 +72,8 @@ function find(): NativeLibrary {
 
 const reinstall = `run \`npm install --include=optional @tessera/core@${version}\` (after deleting node_modules and the lock file, if that was written on another system)`;
 
-/** Platforms that there is a package for; what package.json asks for. */
-const built = ["linux-x64-gnu", "linux-arm64-gnu", "win32-x64"];
-
 function missing(): Trouble {
+  const built = publishedFor.core;
   if (built.includes(platformName()))
     return { state: "package-missing", fixes: [reinstall, "in a clone run `npm run build`"] };
   if (isMusl()) return { state: "wrong-libc", fixes: libcFixes() };
@@ -97,7 +96,7 @@ interface Loaded {
 function load(path: string): Loaded {
   try {
     const damage = damageNow(path);
-    if (damage !== undefined) return { result: damage };
+    if (damage !== undefined) return { result: damage, fixes: fixSteps(damagedFix) };
     const other = otherVersion(path);
     if (other !== undefined) return { result: other, state: "version-mismatch" };
     const addon = createRequire(packageRoot)(path) as Addon;

@@ -24,6 +24,19 @@ export function platformName(): string {
   return `${base}-${isMusl() ? "musl" : "gnu"}`;
 }
 
+/**
+ * Platforms that there are packages for. Told here because a package that isn't installed can't be asked; a test holds it to
+ * scripts/lib/platforms.mjs.
+ */
+export const publishedFor = {
+  core: ["linux-x64-gnu", "linux-arm64-gnu", "win32-x64"],
+  cpu: ["linux-x64-gnu", "linux-arm64-gnu", "win32-x64"],
+  cuda: ["linux-x64-gnu"],
+  hip: ["linux-x64-gnu"],
+} as const satisfies { readonly [part: string]: readonly string[] } as {
+  readonly [part in "core" | "cpu" | "cuda" | "hip"]: readonly string[];
+};
+
 function readVersion(): string | null {
   // excludeNetwork: looking up host names can take seconds. Newer than the types.
   const report = process.report as NodeJS.ProcessReport & { excludeNetwork?: boolean };
