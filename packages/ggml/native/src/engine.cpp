@@ -64,7 +64,9 @@ std::vector<std::string> candidates(const std::string& name) {
     if (base == file) all.push_back(entry);
   }
   // What enableTessera() found: node_modules of pnpm show a package nobody's dependencies but its own.
-  for (const std::string& entry : split(std::getenv("TESSERA_GGML_ENGINES"))) all.push_back(entry + "/" + file);
+  for (const std::string& entry : split(std::getenv("TESSERA_GGML_ENGINES"))) {
+    if (entry[0] == '/') all.push_back(entry + "/" + file);
+  }
   char here[PATH_MAX];
   const std::string working = getcwd(here, sizeof here) != nullptr ? here : "";
   for (const std::string& start : {own, working}) {
