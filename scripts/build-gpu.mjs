@@ -1,7 +1,7 @@
 // npm run build:gpu: compiles all GPU code for every architecture that Tessera is for, whether or not this machine has
 // such a card: the back ends themselves, for all that ships, in build/cuda and build/hip. What can't be compiled here is
 // skipped, and said.
-//   --part    of CUDA's newer architectures one alone, drawn by TESSERA_FUZZ_SEED: for CI's hour
+//   --part    of CUDA's architectures sm_90, PTX and one more, drawn by TESSERA_FUZZ_SEED: for CI's hour
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { add, line, none, sentence } from "./lib/counts.mjs";
@@ -28,8 +28,8 @@ const skip = (skipped, reason) => {
  * those of the kernels on wgmma have code for sm_90a alone.
  */
 function cuda() {
-  const always = ["sm_80", "sm_90", "compute_80"];
-  const drawn = ["sm_86", "sm_89", "sm_100", "sm_120"];
+  const always = ["sm_90", "compute_80"];
+  const drawn = ["sm_80", "sm_86", "sm_89", "sm_100", "sm_120"];
   if (!findNvcc()) return skip(always.length + drawn.length + 1, noNvcc);
   const part = process.argv.includes("--part");
   const chosen = part ? [drawn[Number(process.env.TESSERA_FUZZ_SEED ?? 1) % drawn.length]] : drawn;

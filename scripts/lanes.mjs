@@ -91,7 +91,7 @@ export const lanes = [
   },
   // Builds on what native-asan has built.
   { name: "addon-asan", command: ["node", "scripts/addon-asan.mjs"], long: true, minutes: 15 },
-  // `npm run build:gpu` compiles for all architectures; each commit draws one of the four that CI has no time for together.
+  // `npm run build:gpu` compiles for all architectures; each commit draws one of the five that CI has no time for together.
   { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs", "--part"], long: true, ci: true, minutes: 40 },
   // The plug-in for llama.cpp: installs the runtime that it is built for, builds it, runs its C++ tests.
   { name: "ggml-native", command: ["node", "scripts/ctest.mjs", "ggml"], long: true, ci: true, needs: ["git"] },
