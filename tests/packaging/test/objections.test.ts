@@ -54,6 +54,11 @@ describe("objections", () => {
       ]);
   });
 
+  test("what newer ones have by a name in place of a number", () => {
+    for (const version of ["GLIBC_ABI_DT_RELR", "GLIBC_ABI_TO_COME", "GLIBC_PRIVATE"])
+      expect(objections("cpu", here, library(version))).toEqual([`needs ${version}; the floor is glibc ${glibcFloor}`]);
+  });
+
   test("a C++ library of the system", () => {
     expect(objections("core", here, library("GLIBCXX_3.4.30", "libstdc++.so.6"))).toEqual([
       "needs a C++ library of its system: GLIBCXX_3.4.30",
