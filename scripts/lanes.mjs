@@ -95,6 +95,13 @@ export const lanes = [
   { name: "gpu-compile", command: ["node", "scripts/build-gpu.mjs", "--part"], long: true, ci: true, minutes: 40 },
   // The plug-in for llama.cpp: installs the runtime that it is built for, builds it, runs its C++ tests.
   { name: "ggml-native", command: ["node", "scripts/ctest.mjs", "ggml"], long: true, ci: true, needs: ["git"] },
+  // What `packaging` asks of libraries, of those too that the two lanes before this one have built.
+  {
+    name: "packaging-built",
+    command: ["node", "scripts/vitest.mjs", "tests/packaging", "--built", "test/binaries.test", "test/installed.test"],
+    long: true,
+    ci: true,
+  },
   {
     name: "cross-arm64",
     command: ["node", "scripts/build-native.mjs", "cross", "linux-arm64-gnu"],

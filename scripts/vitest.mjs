@@ -1,9 +1,12 @@
-// node scripts/vitest.mjs <folder> [--long] [more vitest arguments]: one suite, with the counts line at its end.
+// node scripts/vitest.mjs <folder> [--long] [--built] [more vitest arguments]: one suite, with the counts line at its end.
+//   --long     the long tests
+//   --built    after the lanes that build: what this machine's compilers can build has to be there (tests/packaging)
 import { join } from "node:path";
 import { root, run } from "./lib/sh.mjs";
 
 const [folder, ...rest] = process.argv.slice(2);
-const long = rest.includes("--long");
+const settings = { "--long": "TESSERA_LONG", "--built": "EXPECT_BUILT" };
+const given = Object.keys(settings).filter((flag) => rest.includes(flag));
 run(
   process.execPath,
   [
@@ -11,7 +14,10 @@ run(
     "run",
     "--reporter=default",
     `--reporter=${join(root, "scripts/lib/vitest-counts.mjs")}`,
-    ...rest.filter((argument) => argument !== "--long"),
+    ...rest.filter((argument) => !given.includes(argument)),
   ],
-  { cwd: join(root, folder), env: { ...process.env, ...(long && { TESSERA_LONG: "1" }) } },
+  {
+    cwd: join(root, folder),
+    env: { ...process.env, ...Object.fromEntries(given.map((flag) => [settings[flag], "1"])) },
+  },
 );

@@ -1,10 +1,11 @@
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
+import { libraries, mayLack } from "./built.js";
+import { root } from "./root.js";
 
-export const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "..");
+export { root } from "./root.js";
 
 export interface Packed {
   readonly name: string;
@@ -57,6 +58,9 @@ export interface Installed {
 export function packAndInstall(): Installed {
   const folder = mkdtempSync(join(tmpdir(), "tessera-packaging-"));
   const packed = packAll(folder, { here: true });
+  for (const part of libraries.keys())
+    if (!mayLack(part) && !packed.some(({ name }) => name.startsWith(`@tessera/${part}-`)))
+      throw new Error(`the package of ${libraries.get(part)} wasn't packed: it isn't built, and should be by now`);
   for (const { name, tarball } of packed) {
     const target = join(folder, "node_modules", name);
     mkdirSync(target, { recursive: true });

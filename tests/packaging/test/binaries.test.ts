@@ -2,33 +2,37 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeEach, describe, expect, test } from "vitest";
-import { root } from "../src/pack.js";
+import { libraries, mayLack, parts } from "../src/built.js";
+import { root } from "../src/root.js";
 
-const binaries = [
-  { file: "backends/cpu/lib/libtessera-cpu.so", symbols: ["tsr_backend_entry"] },
-  { file: "backends/cuda/lib/libtessera-cuda.so", symbols: ["tsr_backend_entry"], optional: "needs nvcc to be built" },
-  {
-    file: "backends/hip/lib/libtessera-hip.so",
-    symbols: ["tsr_backend_entry"],
-    optional: "needs clang-22 to be built",
-  },
-  {
-    file: "packages/ggml/lib/libggml-tessera-2.so",
+const entries = {
+  core: { symbols: ["napi_register_module_v1", "node_api_module_get_api_version_v1"] },
+  cpu: { symbols: ["tsr_backend_entry"] },
+  cuda: { symbols: ["tsr_backend_entry"], needs: "nvcc" },
+  hip: { symbols: ["tsr_backend_entry"], needs: "clang-22" },
+  ggml: {
     symbols: ["ggml_backend_init", "ggml_backend_score", "tessera_ggml_calls"],
-    optional: "needs node-llama-cpp's sources to be built",
+    needs: "node-llama-cpp's sources",
   },
-  {
-    file: "packages/core/native/build/Release/tessera.node",
-    symbols: ["napi_register_module_v1", "node_api_module_get_api_version_v1"],
-  },
-];
+};
 
-describe.each(binaries)("$file", ({ file, symbols, optional }) => {
+test("each part with native code is looked at", () => {
+  expect(Object.keys(entries).sort()).toEqual([...parts].sort());
+});
+
+// GPU libraries and ggml's are for some platforms only.
+const binaries = Object.entries(entries).flatMap(([part, entry]) => {
+  const file = libraries.get(part);
+  return file === undefined ? [] : [{ part, file, ...entry }];
+});
+
+describe.each<{ part: string; file: string; symbols: string[]; needs?: string }>(binaries)("$file", (one) => {
+  const { part, file, symbols, needs } = one;
   const path = join(root, file);
   const read = (program: string, ...args: string[]) => execFileSync(program, [...args, path], { encoding: "utf8" });
 
   beforeEach((context) => {
-    if (optional && !existsSync(path)) context.skip(`${file} isn't there, which ${optional}`);
+    if (mayLack(part) && !existsSync(path)) context.skip(`${file} isn't there, which needs ${needs} to be built`);
     if (process.platform !== "linux") context.skip("looks at ELF files, so only on Linux");
     if (spawnSync("readelf", ["--version"]).status !== 0) context.skip("needs binutils (readelf, nm)");
   });
