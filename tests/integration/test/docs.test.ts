@@ -166,18 +166,36 @@ describe("commands exist", () => {
 describe("troubleshooting", () => {
   const text = readFileSync(join(root, "docs/troubleshooting.md"), "utf8");
   const headings = [...text.matchAll(/^### ([a-zA-Z-_]+)/gm)].map(([, name]) => name);
-  const union = (file: string, name: string) => {
+  const union = (file: string, declared: string) => {
     const source = readFileSync(join(root, file), "utf8");
-    const body = new RegExp(`export type ${name} =([^;]*);`).exec(source)![1]!;
-    return [...body.matchAll(/"([\w-]+)"/g)].map(([, one]) => one);
+    const body = new RegExp(`${declared}([^;]*);`).exec(source)![1]!;
+    const found = [...body.matchAll(/"([\w-]+)"/g)].map(([, one]) => one!);
+    expect(found.length).toBeGreaterThan(1);
+    return found;
   };
-  it("has an entry for each error code", () => {
-    const codes = text.slice(text.indexOf("## Error codes"));
-    for (const code of union("packages/core/src/error.ts", "TesseraErrorCode"))
-      expect(codes).toContain(`\n### ${code}`);
+  /** What follows a heading, up to the next of its rank. */
+  const section = (title: string) => text.split(/^## /m).find((part) => part.startsWith(`${title}\n`)) ?? "";
+  it.each([
+    ["Error codes", "packages/core/src/error.ts", "export type TesseraErrorCode ="],
+    ["Error codes of @tessera/ggml", "packages/ggml/src/index.ts", "readonly code:"],
+  ])("has an entry for each code, under %s", (title, file, declared) => {
+    for (const code of union(file, declared)) expect(section(title)).toMatch(new RegExp(`^### ${code}\\b`, "m"));
+  });
+  it("has an entry for each warning", () => {
+    const sources = ["packages", "backends"].flatMap((group) =>
+      readdirSync(join(root, group)).flatMap((name) => {
+        const src = join(root, group, name, "src");
+        const files = existsSync(src) ? readdirSync(src, { recursive: true, encoding: "utf8" }) : [];
+        return files.filter((file) => file.endsWith(".ts")).map((file) => readFileSync(join(src, file), "utf8"));
+      }),
+    );
+    const calls = sources.flatMap((source) => [...source.matchAll(/emitWarning\([\s\S]*?\);/g)].map(([call]) => call));
+    const codes = calls.map((call) => /code: "(\w+)"/.exec(call)?.[1]);
+    expect(codes.length).toBeGreaterThan(2);
+    for (const code of codes) expect(section("Warnings")).toContain(`\n### ${code}\n`);
   });
   it("has an entry for each state of a back end", () => {
-    expect(headings).toEqual(expect.arrayContaining(union("packages/core/src/backend.ts", "ProbeState")));
+    expect(headings).toEqual(expect.arrayContaining(union("packages/core/src/backend.ts", "export type ProbeState =")));
   });
 });
 
