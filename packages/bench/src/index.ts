@@ -4,9 +4,10 @@
  * @packageDocumentation
  */
 
+export type { AttentionCase, Case, Extra, MemoryCase, OverheadCase, UnfusedCase } from "./case.js";
 export { withProfiles } from "./profile.js";
 export { csvOf } from "./report/csv.js";
-export { modelOf, type NamedResult } from "./report/model.js";
+export { modelOf, type NamedResult, type ReportDevice, type ReportModel, type ReportRow } from "./report/model.js";
 export { renderReport } from "./report/render.js";
 export type * from "./result.js";
 export { type BenchOptions, type BenchProgress, runBench } from "./run.js";
