@@ -113,24 +113,36 @@ static tsr_status faulty(void) {
   return atomic_load(&fault) ? failed(TSR_DEVICE_ERROR, "the mock device broke") : TSR_OK;
 }
 
-static tsr_status stream_synchronize(tsr_context* c, tsr_stream* stream) {
-  STARVED();
-  (void)stream;
-  if (c->capturing) return failed(TSR_DEVICE_ERROR, "the stream is being captured");
+static void drain(tsr_context* c) {
   pthread_mutex_lock(&c->mutex);
   while (ASYNC && (c->first || c->busy)) pthread_cond_wait(&c->changed, &c->mutex);
   pthread_mutex_unlock(&c->mutex);
+}
+
+/* Whether somebody who wanted to wait for the queue was told that memory ran out: what they free then may be in use, and they
+ * can't know. As cudaFree and cudaEventDestroy do, the mock waits in their place; else it lets mistakes show. */
+static atomic_int blind;
+
+static tsr_status stream_synchronize(tsr_context* c, tsr_stream* stream) {
+  (void)stream;
+  if (starved()) {
+    atomic_store(&blind, 1);
+    return failed(TSR_OUT_OF_MEMORY, "memory ran out as ordered");
+  }
+  if (c->capturing) return failed(TSR_DEVICE_ERROR, "the stream is being captured");
+  drain(c);
   return faulty();
 }
 
 static tsr_status event_create(tsr_context* c, tsr_event** event) {
   STARVED();
-  (void)c;
   *event = calloc(1, sizeof **event);
+  (*event)->context = c;
   atomic_fetch_add(&events, 1);
   return TSR_OK;
 }
 static void event_destroy(tsr_event* event) {
+  if (atomic_load(&blind)) drain(event->context);
   free(event);
   atomic_fetch_sub(&events, 1);
 }
@@ -160,9 +172,9 @@ static tsr_status stream_wait(tsr_context* c, tsr_stream* stream, tsr_event* eve
 
 static tsr_status buffer_create(tsr_context* c, uint64_t bytes, tsr_buffer** buffer) {
   STARVED();
-  (void)c;
   if (bytes > 1u << 30) return failed(TSR_OUT_OF_MEMORY, "the mock device has 1 GiB");
   *buffer = malloc(sizeof **buffer);
+  (*buffer)->context = c;
   (*buffer)->data = malloc(bytes);
   (*buffer)->bytes = bytes;
   atomic_fetch_add(&buffers, 1);
@@ -173,6 +185,7 @@ static tsr_status buffer_wrap(tsr_context* c, void* data, uint64_t bytes, tsr_bu
   return failed(TSR_UNSUPPORTED, "not in the mock");
 }
 static void buffer_destroy(tsr_buffer* buffer) {
+  if (atomic_load(&blind)) drain(buffer->context);
   memset(buffer->data, 0xdd, buffer->bytes); /* whoever still uses it shall notice */
   free(buffer->data);
   free(buffer);

@@ -49,10 +49,12 @@ struct tsr_context {
   op *captured_first, *captured_last;
 };
 struct tsr_buffer {
+  tsr_context* context;
   void* data;
   uint64_t bytes;
 };
 struct tsr_event {
+  tsr_context* context;
   atomic_int done;
   double reached_ms;
 };
