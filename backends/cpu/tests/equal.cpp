@@ -6,10 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "count.h"
+#include "exact_kernels.h"
 #include "tessera/tessera.h"
-
-extern "C" const tsr_backend* tsr_backend_entry(uint32_t abi_version);
 
 namespace {
 
@@ -61,25 +59,14 @@ double error_of(const tsr_backend& backend, tsr_context* context, const char* ke
 }  // namespace
 
 int main() {
-  const tsr_backend& backend = *tsr_backend_entry(TSR_ABI_VERSION);
-  tsr_context_desc description{};
-  description.struct_size = sizeof description;
-  description.threads = 2;
-  tsr_context* context = nullptr;
-  CHECK(backend.context_create(&description, &context) == TSR_OK);
-  for (int32_t i = 0; i < backend.kernel_count(context); i++) {
-    tsr_kernel_info info{};
-    info.struct_size = sizeof info;
-    backend.kernel_info(context, i, &info);
-    if (!info.usable || (info.flags & TSR_KERNEL_ROUNDS_Q) != 0) continue;  // those take no such keys
+  tsr::check::each_exact_kernel([](const tsr_backend& backend, tsr_context* context, const char* name) {
     for (const int64_t dim : {3, 7, 16, 37, 64}) {
       for (const bool hidden : {false, true}) {
-        const double error = error_of(backend, context, info.name, dim, hidden);
-        if (!(error <= 2e-6)) std::printf("%s, %d columns: error %g\n", info.name, static_cast<int>(dim), error);
+        const double error = error_of(backend, context, name, dim, hidden);
+        if (!(error <= 2e-6)) std::printf("%s, %d columns: error %g\n", name, static_cast<int>(dim), error);
         CHECK(error <= 2e-6);
       }
     }
-  }
-  backend.context_destroy(context);
+  });
   return tsr::check::finish();
 }

@@ -5,11 +5,9 @@
 #include <cstring>
 #include <vector>
 
-#include "count.h"
+#include "exact_kernels.h"
 #include "tessera/common/numeric.h"
 #include "tessera/tessera.h"
-
-extern "C" const tsr_backend* tsr_backend_entry(uint32_t abi_version);
 
 namespace {
 
@@ -110,25 +108,14 @@ double error_of(const tsr_backend& backend, tsr_context* context, const char* ke
 }  // namespace
 
 int main() {
-  const tsr_backend& backend = *tsr_backend_entry(TSR_ABI_VERSION);
-  tsr_context_desc description{};
-  description.struct_size = sizeof description;
-  description.threads = 2;
-  tsr_context* context = nullptr;
-  CHECK(backend.context_create(&description, &context) == TSR_OK);
-  for (int32_t i = 0; i < backend.kernel_count(context); i++) {
-    tsr_kernel_info info{};
-    info.struct_size = sizeof info;
-    backend.kernel_info(context, i, &info);
-    if (!info.usable || (info.flags & TSR_KERNEL_ROUNDS_Q) != 0) continue;  // those take no such keys
+  tsr::check::each_exact_kernel([](const tsr_backend& backend, tsr_context* context, const char* name) {
     for (const Case& c : kCases) {
-      const double error = error_of(backend, context, info.name, c);
+      const double error = error_of(backend, context, name, c);
       // 16-bit weights round by 2^-9 (bf16) or 2^-12; fp32 ones hardly.
       const double bound = c.dtype == TSR_BF16 ? 4e-3 : c.dtype == TSR_F16 ? 5e-4 : 2e-6;
-      if (!(error <= bound)) std::printf("%s, %s: error %g\n", info.name, c.name, error);
+      if (!(error <= bound)) std::printf("%s, %s: error %g\n", name, c.name, error);
       CHECK(error <= bound);
     }
-  }
-  backend.context_destroy(context);
+  });
   return tsr::check::finish();
 }
