@@ -39,6 +39,17 @@ void put(tsr_dtype t, uint8_t* at, double x) {
   if (t != TSR_F8_E4M3) at[1] = static_cast<uint8_t>(bits >> 8);
 }
 
+// Of f32, f16 and bf16, which have one.
+void put_infinity(tsr_dtype t, uint8_t* at, bool positive) {
+  const float infinity = positive ? INFINITY : -INFINITY;
+  if (t == TSR_F32) {
+    std::memcpy(at, &infinity, 4);
+    return;
+  }
+  at[0] = t == TSR_F16 ? 0 : 0x80;
+  at[1] = static_cast<uint8_t>((t == TSR_F16 ? 0x7c : 0x7f) | (positive ? 0 : 0x80));
+}
+
 void write_row(tsr_dtype t, uint8_t* at, int64_t width, Values values, double gain, Random& r) {
   if (!is_block(t)) {
     for (int64_t i = 0; i < width; i++) put(t, at + bytes_of(t, i), gain * draw(values, t, r));
@@ -76,20 +87,19 @@ void fill(Tensor& t, Values values, Random& r) {
   }
 }
 
-void poison_row(Tensor& t, int64_t row, Random& r) {
-  uint8_t* const at = t.row(row);
-  const int64_t bytes = t.row_bytes();
-  const int kind = static_cast<int>(r.between(0, 2));
+void poison_row(Tensor& t, int64_t row, Random& r) { poison_elements(t, row, 0, t.width(), r); }
+
+void poison_elements(Tensor& t, int64_t row, int64_t begin, int64_t end, Random& r) {
+  uint8_t* const at = t.row(row) + bytes_of(t.dtype(), begin);
+  const int64_t bytes = bytes_of(t.dtype(), end) - bytes_of(t.dtype(), begin);
+  const int kind = static_cast<int>(r.between(0, 3));
+  const bool has_infinity = t.dtype() == TSR_F32 || t.dtype() == TSR_F16 || t.dtype() == TSR_BF16;
   if (kind == 0) {
     for (int64_t i = 0; i < bytes; i++) at[i] = static_cast<uint8_t>(r.bits());
-  } else if (kind == 1 && t.dtype() == TSR_F32) {
-    const float infinity = INFINITY;
-    for (int64_t i = 0; i < bytes; i += 4) std::memcpy(at + i, &infinity, 4);
-  } else if (kind == 1 && (t.dtype() == TSR_F16 || t.dtype() == TSR_BF16)) {
-    for (int64_t i = 0; i < bytes; i += 2)
-      at[i] = t.dtype() == TSR_F16 ? 0 : 0x80, at[i + 1] = t.dtype() == TSR_F16 ? 0x7c : 0x7f;
-  } else {
+  } else if (kind == 1 || !has_infinity) {
     std::memset(at, kPoison, static_cast<size_t>(bytes));
+  } else {
+    for (int64_t j = begin; j < end; j++) put_infinity(t.dtype(), t.row(row) + bytes_of(t.dtype(), j), kind == 2);
   }
 }
 
@@ -106,12 +116,7 @@ void fill_bias(Tensor& t, Random& r) {
                        : kind == 4 ? (hit || row % 4 == 3 ? -INFINITY : 0)
                                    : (j == row * 5 % 7 ? largest : 0);
       if (std::isinf(x)) {
-        const float infinity = -INFINITY;
-        uint8_t* const at = t.row(row) + bytes_of(t.dtype(), j);
-        if (t.dtype() == TSR_F32)
-          std::memcpy(at, &infinity, 4);
-        else
-          at[0] = t.dtype() == TSR_F16 ? 0 : 0x80, at[1] = t.dtype() == TSR_F16 ? 0xfc : 0xff;
+        put_infinity(t.dtype(), t.row(row) + bytes_of(t.dtype(), j), false);
       } else {
         put(t.dtype(), t.row(row) + bytes_of(t.dtype(), j), x);
       }

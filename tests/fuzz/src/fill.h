@@ -23,8 +23,9 @@ struct Fill {
 Fill draw_fill(Random& r);
 
 void fill(Tensor& t, Values values, Random& r);
-/// NaN, infinity or any bits in a row.
+/// NaN, an infinity of either sign or any bits in a row, or in its elements [begin, end).
 void poison_row(Tensor& t, int64_t row, Random& r);
+void poison_elements(Tensor& t, int64_t row, int64_t begin, int64_t end, Random& r);
 void fill_bias(Tensor& t, Random& r);
 void fill_mask(Tensor& t, Random& r);
 

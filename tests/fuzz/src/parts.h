@@ -19,6 +19,12 @@ inline Layout draw_layout(Random& r) {
       {Layout::kContiguous, Layout::kContiguous, Layout::kTransposed, Layout::kGaps, Layout::kGaps, Layout::kRepeated});
 }
 
+/// Those in which rows begin at multiples of 16 bytes, if they are that long.
+inline Layout draw_aligned_layout(Random& r) {
+  return r.of({Layout::kContiguous, Layout::kContiguous, Layout::kTransposed, Layout::kTransposed, Layout::kAlignedGaps,
+               Layout::kAlignedGaps, Layout::kRepeated});
+}
+
 inline Holder make(const char* name, tsr_dtype dtype, std::vector<int64_t> shape, Random& r,
                    Layout layout = Layout::kContiguous) {
   return std::make_unique<Tensor>(name, dtype, std::move(shape), layout, false, r);

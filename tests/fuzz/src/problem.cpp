@@ -9,6 +9,7 @@ namespace fuzz {
 
 Problem::Problem(uint64_t number, const Limits& limits) : seed(number) {
   Random r(number);
+  aim = r.of({Aim::kAnything, Aim::kAnything, Aim::kTensorCores, r.one_in(2) ? Aim::kTensorCores : Aim::kLadder});
   draw_shape(r, limits);
   draw_sequences(r);
   draw_options(r);
@@ -24,8 +25,12 @@ void Problem::draw_shape(Random& r, const Limits& limits) {
   batch = r.of<int64_t>({1, 1, 2, 3, 4});
   kv_heads = r.of<int64_t>({1, 1, 2, 3, 4});
   int64_t ratio = r.of<int64_t>({1, 1, 2, 3, 4, 5, 7, 8, 12});
-  dim = draw_head_dim(r);
-  value_dim = r.one_in(3) ? draw_head_dim(r) : dim;
+  dim = aim == Aim::kAnything      ? draw_head_dim(r)
+        : aim == Aim::kTensorCores ? r.of<int64_t>({64, 64, 64, 128, 128, 128, 96, 192, 256, 8 * r.between(1, 32)})
+                                   : 128;
+  value_dim = aim == Aim::kAnything && r.one_in(3)      ? draw_head_dim(r)
+              : aim == Aim::kTensorCores && r.one_in(8) ? 8 * r.between(1, dim / 8)
+                                                        : dim;
   queries = r.one_in(3) ? r.between(0, 16) : r.log_uniform(4096);
   keys = r.log_uniform(4096);
   for (;;) {
@@ -36,6 +41,8 @@ void Problem::draw_shape(Random& r, const Limits& limits) {
     int64_t* const cut = sizes[r.between(0, 5)];
     if (*cut > 1)
       *cut = (*cut + 1) / 2;
+    else if (batch * kv_heads * ratio == 1 && queries <= 1 && keys <= 1 && aim != Aim::kAnything)
+      break;
     else if (batch * kv_heads * ratio == 1 && queries <= 1 && keys <= 1)
       dim = value_dim = (dim + 1) / 2;
   }
@@ -51,7 +58,9 @@ void Problem::draw_sequences(Random& r) {
     kPaged,
     kPackedPaged
   };
-  const auto form = r.of({kFull, kPadded, kPadded, kPacked, kPackedQueries, kPaged, kPaged, kPackedPaged});
+  const auto form = aim == Aim::kLadder
+                        ? r.of({kFull, kPadded})
+                        : r.of({kFull, kPadded, kPadded, kPacked, kPackedQueries, kPaged, kPaged, kPackedPaged});
   packed_q = form == kPacked || form == kPackedQueries || form == kPackedPaged;
   packed_k = form == kPacked;
   paged = form == kPaged || form == kPackedPaged;
@@ -76,7 +85,7 @@ void Problem::draw_sequences(Random& r) {
   if (!packed_k && some_k) lens_k = list("seq_lens_k", key_counts, r);
   tell_most = !r.one_in(3);
   if (!paged) return;
-  page_size = r.of<int64_t>({1, 3, 16, 16, 64, 128});
+  page_size = aim == Aim::kAnything ? r.of<int64_t>({1, 3, 16, 16, 64, 128}) : int64_t{8} << r.between(0, 5);
   pages_per_entry = (keys + page_size - 1) / page_size + r.between(0, 1);
   keys = pages_per_entry * page_size;
   std::vector<int32_t> used;
@@ -101,10 +110,11 @@ void Problem::draw_sequences(Random& r) {
 
 void Problem::draw_options(Random& r) {
   has_scale = r.one_in(3);
-  if (has_scale) scale = r.of({0.f, 0.25f, -0.5f, 1.f, 1e-3f, -0.07f});
-  if (r.one_in(5)) softcap = r.of({0.5f, 4.f, 30.f, 50.f});
+  if (has_scale)
+    scale = aim == Aim::kLadder ? r.of({0.25f, 1.f, 1e-3f}) : r.of({0.f, 0.25f, -0.5f, 1.f, 1e-3f, -0.07f});
+  if (aim != Aim::kLadder && r.one_in(aim == Aim::kTensorCores ? 3 : 5)) softcap = r.of({0.5f, 4.f, 30.f, 50.f});
   causal = r.one_in(2);
-  has_window = r.one_in(4);
+  has_window = aim != Aim::kLadder && r.one_in(4);
   const auto bound = [&] { return r.one_in(4) ? -1 : r.log_uniform(std::max<int64_t>(1, keys)); };
   if (has_window) window_left = bound(), window_right = bound();
   offsets.resize(static_cast<size_t>(batch));
@@ -125,7 +135,9 @@ void Problem::make_tensors(Random& r) {
     if (r.one_in(2)) return q_type;
     return r.of<tsr_dtype>({TSR_F32, TSR_F16, TSR_BF16, TSR_F8_E4M3, TSR_Q8_0, TSR_Q4_0});
   };
-  const tsr_dtype qt = real(), kt = stored(qt), vt = r.one_in(2) ? kt : stored(qt), ot = r.one_in(3) ? real() : qt;
+  const auto half = [&] { return aim == Aim::kLadder ? TSR_F16 : r.of<tsr_dtype>({TSR_F16, TSR_BF16}); };
+  tsr_dtype qt = real(), kt = stored(qt), vt = r.one_in(2) ? kt : stored(qt), ot = r.one_in(3) ? real() : qt;
+  if (aim != Aim::kAnything) qt = kt = vt = half(), ot = r.one_in(4) ? half() : qt;
   dim = fitting(kt, dim);
   value_dim = fitting(vt, value_dim);
   const auto with = [](std::vector<int64_t> lead, int64_t h, int64_t d) {
@@ -137,14 +149,15 @@ void Problem::make_tensors(Random& r) {
   const std::vector<int64_t> lead_k = paged      ? std::vector<int64_t>{page_count, page_size}
                                       : packed_k ? std::vector<int64_t>{start_k.back()}
                                                  : std::vector<int64_t>{batch, keys};
-  q = make("q", qt, with(lead_q, heads, dim), r, draw_layout(r));
-  k = make("k", kt, with(lead_k, kv_heads, dim), r, draw_layout(r));
-  v = make("v", vt, with(lead_k, kv_heads, value_dim), r, draw_layout(r));
+  const auto layout = [&] { return aim == Aim::kAnything ? draw_layout(r) : draw_aligned_layout(r); };
+  q = make("q", qt, with(lead_q, heads, dim), r, layout());
+  k = make("k", kt, with(lead_k, kv_heads, dim), r, layout());
+  v = make("v", vt, with(lead_k, kv_heads, value_dim), r, layout());
   const Fill fills = draw_fill(r);
   fill(*q, fills.q, r);
   fill(*k, fills.k, r);
   fill(*v, fills.v, r);
-  out = std::make_unique<Tensor>("out", ot, with(lead_q, heads, value_dim), draw_layout(r), true, r);
+  out = std::make_unique<Tensor>("out", ot, with(lead_q, heads, value_dim), layout(), true, r);
   if (!r.one_in(4)) {
     const auto shape =
         packed_q ? std::vector<int64_t>{heads, start_q.back()} : std::vector<int64_t>{batch, heads, queries};
@@ -155,19 +168,25 @@ void Problem::make_tensors(Random& r) {
 }
 
 void Problem::make_overlays(Random& r) {
+  if (aim == Aim::kLadder) return;
+  // Where the longest sequence says how large they are, they may be larger.
+  const auto beyond = [&](bool may) { return may && r.one_in(2) ? r.between(1, 9) : 0; };
   const auto shape = [&] {
-    return std::vector<int64_t>{r.one_in(2) ? batch : 1, r.one_in(2) ? heads : 1, queries, keys};
+    return std::vector<int64_t>{r.one_in(2) ? batch : 1, r.one_in(2) ? heads : 1, queries + beyond(packed_q),
+                                keys + beyond(packed_k || paged)};
   };
-  if (r.one_in(5)) {
+  const int seldom = aim == Aim::kTensorCores ? 12 : 5;
+  if (r.one_in(seldom)) {
     bias = make("bias", r.of<tsr_dtype>({TSR_F32, TSR_F16, TSR_BF16}), shape(), r, draw_layout(r));
     fill_bias(*bias, r);
   }
-  if (r.one_in(5)) {
+  if (r.one_in(seldom)) {
     mask = make("mask", TSR_BOOL, shape(), r, draw_layout(r));
     fill_mask(*mask, r);
   }
   if (bias || mask) tell_most = true;  // they are as large as the longest sequence
-  if (r.one_in(5)) alibi = floats("alibi_slopes", heads, r, [&] { return r.of({0.5, 0.25, 0.0625, -0.125, 0.0}); });
+  if (r.one_in(seldom))
+    alibi = floats("alibi_slopes", heads, r, [&] { return r.of({0.5, 0.25, 0.0625, -0.125, 0.0}); });
   if (r.one_in(5)) sinks = floats("sinks", heads, r, [&] { return r.of({0.0, 3 * r.normal(), 30.0, -100.0}); });
 }
 
@@ -204,8 +223,31 @@ void Problem::poison(Random& r, bool exact) {
   spoil(*q, live_q);
   spoil(*k, live_k);
   spoil(*v, live_k);
+  if (bias) poison_bias(r);
   if (!exact || !r.one_in(8) || v->rows() == 0 || !apart(*v)) return;
   for (int n = 0; n < 3; n++) poison_row(*v, r.between(0, v->rows() - 1), r);  // some queries may see these
+}
+
+// Whatever the structure hides: tails behind the lengths, and what causality and window hide before them.
+void Problem::poison_bias(Random& r) {
+  for (size_t d = 0; d < 3; d++) {
+    if (bias->repeats(d)) return;
+  }
+  const auto& s = bias->shape();
+  for (int64_t row = 0; row < bias->rows(); row++) {
+    const int64_t i = row % s[2], b = row / s[2] / s[1];
+    const int64_t first = s[0] == 1 ? 0 : b, last = s[0] == 1 ? batch - 1 : b;
+    const auto seen = [&](int64_t j) {
+      for (int64_t entry = first; entry <= last; entry++) {
+        if (i < query_counts[static_cast<size_t>(entry)] && sees(entry, i, j)) return true;
+      }
+      return false;
+    };
+    for (int64_t j = 0, begin; j < s[3]; j++) {
+      for (begin = j; j < s[3] && !seen(j);) j++;
+      if (j > begin) poison_elements(*bias, row, begin, j, r);
+    }
+  }
 }
 
 std::vector<Tensor*> Problem::inputs() const {

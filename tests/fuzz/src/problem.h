@@ -14,10 +14,18 @@ struct Limits {
   bool exact_poison;  ///< the back end keeps NaN and Inf in V from every query that doesn't see them (CPU)
 };
 
+/// A kernel for tensor cores takes few of the problems that are drawn from everything.
+enum class Aim {
+  kAnything,
+  kTensorCores,  ///< 16 bits throughout, aligned rows, head dims of whole tiles
+  kLadder        ///< fp16, head dim 128, contiguous keys, no option but causality and scale: CUDA's teaching kernels
+};
+
 struct Problem {
   Problem(uint64_t seed, const Limits& limits);
 
   uint64_t seed;
+  Aim aim;
   int64_t batch, queries, keys, heads, kv_heads, dim, value_dim;  ///< queries and keys: of the longest entry
   bool packed_q = false, packed_k = false, paged = false;
   int64_t page_size = 0;
@@ -53,6 +61,7 @@ struct Problem {
   void make_tensors(Random& r);
   void make_overlays(Random& r);
   void poison(Random& r, bool exact);
+  void poison_bias(Random& r);
 };
 
 }  // namespace fuzz

@@ -26,6 +26,7 @@ Tensor::Tensor(std::string name, tsr_dtype dtype, std::vector<int64_t> shape, La
     const size_t dimension = order[i];
     strides_[dimension] = step;
     step *= std::max<int64_t>(1, shape_[dimension]);
+    if (layout == Layout::kAlignedGaps && i > 0) step += 8 * unit * random.between(0, 2);
     if (layout == Layout::kGaps) step += unit * random.between(0, dimension + 1 == rank ? 7 : 2) * (i ? 1 : 0);
   }
   if (layout == Layout::kRepeated && !output && rank >= 2)
@@ -34,7 +35,10 @@ Tensor::Tensor(std::string name, tsr_dtype dtype, std::vector<int64_t> shape, La
   const bool empty = std::find(shape_.begin(), shape_.end(), 0) != shape_.end();
   int64_t reach = empty ? 0 : 1;
   for (size_t i = 0; !empty && i < rank; i++) reach += (shape_[i] - 1) * strides_[i];
-  const int64_t start = layout == Layout::kGaps ? random.between(0, 15) * unit : layout == Layout::kTransposed ? 32 : 0;
+  const int64_t start = layout == Layout::kGaps          ? random.between(0, 15) * unit
+                        : layout == Layout::kAlignedGaps ? random.between(0, 3) * 8 * unit
+                        : layout == Layout::kTransposed  ? 32
+                                                         : 0;
   constexpr uint64_t kAround = 64;
   const bool any_byte = layout == Layout::kGaps && dtype != TSR_I32 && random.one_in(2);
   offset_ = static_cast<int64_t>(kAround) + bytes_of(dtype, start) + (any_byte ? random.between(1, 7) : 0);

@@ -19,9 +19,10 @@ constexpr uint8_t kPoison = 0xff;  ///< NaN in every float type, -1 as an index
 
 enum class Layout {
   kContiguous,
-  kTransposed,  ///< [B,S,H,D] in the order of memory [B,H,S,D]
-  kGaps,        ///< an odd number of elements behind each row and each slice, from an odd start, which may be any byte
-  kRepeated     ///< stride 0 along one dimension
+  kTransposed,   ///< [B,S,H,D] in the order of memory [B,H,S,D]
+  kGaps,         ///< an odd number of elements behind each row and each slice, from an odd start, which may be any byte
+  kAlignedGaps,  ///< gaps and a start of whole 16 bytes
+  kRepeated      ///< stride 0 along one dimension
 };
 
 class Tensor {

@@ -1,7 +1,8 @@
 // Random calls of a back end: attention through every kernel variant, appends to a cache, merges, each held to float64:
-//   volume BACKEND.so [--problems 1000] [--seed 1] [--first 0] [--seconds S] [--work 27] [--kernel NAME]
+//   volume BACKEND.so [--problems 1000] [--seed 1] [--first 0] [--seconds S] [--work 27] [--kernel NAME] [--least N]
 // Problem n of seed s is the same everywhere; --first n --problems 1 repeats it and tells what it was. --work is the base-2
-// logarithm of the multiplications of the largest. Exit code 77: no device.
+// logarithm of the multiplications of the largest. A kernel that the back end lists and that had fewer than N results
+// (of 500 problems or more: 1) is a failure. Exit code 77: no device.
 #include <dlfcn.h>
 
 #include <chrono>
@@ -26,6 +27,7 @@ struct Options {
   uint64_t seed = 1;
   double seconds = 1e9;
   int work = 27;
+  long least = -1;
   std::string kernel;
 };
 
@@ -37,10 +39,14 @@ struct Oracles {
   std::optional<Oracle> flushed;
 };
 
+struct Results {
+  long all = 0, softcap = 0;
+};
+
 struct Counts {
   long problems = 0, results = 0, declined = 0, failed = 0;
   double deviation = 0;
-  std::map<std::string, long> kernels;
+  std::map<std::string, Results> kernels;
 };
 
 class Run {
@@ -116,7 +122,7 @@ class Run {
       const std::string wrong = judge();
       if (!wrong.empty()) fail(call, name, wrong);
       counts_.results++;
-      counts_.kernels[name]++;
+      counts_.kernels[name].all++;
     } else {
       for (fuzz::Tensor* t : call.outputs()) {
         if (!untouched(*t)) fail(call, name, "declined, but wrote to " + t->name());
@@ -148,7 +154,10 @@ class Run {
         if (!t->intact()) fail(p, name, "bytes around " + t->name() + " were written");
       }
       counts_.results++;
-      counts_.kernels[name]++;
+      if (!oracles.exact.rows().empty()) {  // there was something to compute
+        counts_.kernels[name].all++;
+        counts_.kernels[name].softcap += p.softcap > 0;
+      }
     } else {
       for (fuzz::Tensor* t : p.outputs()) {
         if (!t->untouched()) fail(p, name, "declined, but wrote to " + t->name());
@@ -200,6 +209,8 @@ bool parse(int argc, char** argv, Options* o) {
       o->seconds = std::atof(argv[i]);
     else if (arg == "--work")
       o->work = std::atoi(argv[i]);
+    else if (arg == "--least")
+      o->least = std::atol(argv[i]);
     else if (arg == "--kernel")
       o->kernel = argv[i];
     else
@@ -215,7 +226,8 @@ int main(int argc, char** argv) {
   if (!parse(argc, argv, &options)) {
     std::fprintf(
         stderr,
-        "usage: %s BACKEND.so [--problems N] [--seed S] [--first N] [--seconds S] [--work BITS] [--kernel NAME]\n",
+        "usage: %s BACKEND.so [--problems N] [--seed S] [--first N] [--seconds S] [--work BITS] [--kernel NAME] "
+        "[--least N]\n",
         argv[0]);
     return 2;
   }
@@ -238,7 +250,14 @@ int main(int argc, char** argv) {
       "bound\n",
       device.name().c_str(), static_cast<unsigned long long>(options.seed), counts.problems, counts.results,
       counts.declined, counts.failed, elapsed(), counts.deviation);
-  for (const auto& [kernel, results] : counts.kernels) std::printf("  %s: %ld\n", kernel.c_str(), results);
+  for (const auto& [kernel, results] : counts.kernels)
+    std::printf("  %s: %ld, with a soft cap %ld\n", kernel.c_str(), results.all, results.softcap);
+  const long least = options.least >= 0 ? options.least : counts.problems >= 500 && options.kernel.empty() ? 1 : 0;
+  for (const std::string& kernel : device.kernels()) {
+    if (counts.kernels[kernel].all >= least) continue;
+    std::printf("  %s: %ld results, must be %ld or more\n", kernel.c_str(), counts.kernels[kernel].all, least);
+    counts.failed++;
+  }
   std::printf("::tessera {\"passed\":%ld,\"failed\":%ld,\"skipped\":0}\n", counts.problems - (counts.failed > 0),
               counts.failed);
   return counts.failed > 0 ? 1 : 0;
