@@ -1,7 +1,10 @@
 #include "answers.h"
 
 #include <cstring>
+#include <string>
 #include <vector>
+
+#include "failure.h"
 
 namespace tessera {
 namespace {
@@ -17,6 +20,19 @@ Napi::Number number(Napi::Env env, double value) { return Napi::Number::New(env,
 constexpr uint32_t kRejections = 64;
 
 }  // namespace
+
+void requireCount(const tsr_backend& backend, const char* call, const char* things, int32_t count, int32_t most) {
+  if (count >= 0 && count <= most) return;
+  fail(TSR_INTERNAL, "defect of the back end " + std::string(backend.name) + ": " + call + " tells of " +
+                         std::to_string(count) + " " + things + ", allowed: 0 to " + std::to_string(most));
+}
+
+void requireSize(const tsr_backend& backend, uint32_t size, size_t ours, const char* call) {
+  if (size == ours) return;
+  fail(TSR_INTERNAL, "defect of the back end " + std::string(backend.name) + ": " + call +
+                         " changed its answer's struct_size to " + std::to_string(size) + ", must leave it at " +
+                         std::to_string(ours));
+}
 
 Napi::Object toObject(Napi::Env env, const tsr_probe_result& result) {
   Napi::Object object = Napi::Object::New(env);
@@ -46,11 +62,13 @@ Napi::Object toObject(Napi::Env env, const tsr_device_info& info) {
 Napi::Array kernelsOf(Napi::Env env, Device& device) {
   const tsr_backend* backend = device.backend();
   const int32_t count = backend->kernel_count(device.context());
+  requireCount(*backend, "kernel_count", "kernels", count, kMostKernels);
   Napi::Array kernels = Napi::Array::New(env);
   for (int32_t i = 0; i < count; i++) {
     tsr_kernel_info info{};
     info.struct_size = sizeof info;
     device.check(backend->kernel_info(device.context(), i, &info));
+    requireSize(*backend, info.struct_size, sizeof info, "kernel_info");
     Napi::Object object = Napi::Object::New(env);
     object.Set("family", number(env, info.family));
     object.Set("name", text(env, info.name));

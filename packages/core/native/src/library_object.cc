@@ -50,7 +50,11 @@ Napi::Value LibraryObject::probe(const Napi::CallbackInfo& info) {
     const char* text = library_->table->last_error(nullptr);
     throw errorOf(info.Env(), codeOf(status), text && *text ? text : "the probe failed and gives no reason");
   }
-  return toObject(info.Env(), result);
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    requireSize(*library_->table, result.struct_size, sizeof result, "probe");
+    requireCount(*library_->table, "probe", "devices", result.device_count, kMostDevices);
+    return toObject(info.Env(), result);
+  });
 }
 
 Napi::Value LibraryObject::deviceInfo(const Napi::CallbackInfo& info) {
@@ -62,6 +66,7 @@ Napi::Value LibraryObject::deviceInfo(const Napi::CallbackInfo& info) {
       const char* text = library_->table->last_error(nullptr);
       fail(status, text && *text ? text : "no such device");
     }
+    requireSize(*library_->table, device.struct_size, sizeof device, "device_info");
     return toObject(info.Env(), device);
   });
 }

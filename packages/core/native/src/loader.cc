@@ -63,7 +63,7 @@ void requireFunctions(const std::string& path, const tsr_backend* backend) {
                   " of its table is NULL");
     }
   }
-  if (!backend->name || !backend->version) {
+  if (!backend->name || !*backend->name || !backend->version || !*backend->version) {
     notABackend(path + " is not a usable Tessera back end: its table has no name or no version");
   }
 }
@@ -78,7 +78,8 @@ LoadedLibrary open(const std::string& path) {
   if (!backend) abiMismatch(path, versionSpokenBy(entry));
   if (backend->struct_size < offsetof(tsr_backend, name)) {
     notABackend(path + " is not a usable Tessera back end: its table is " + std::to_string(backend->struct_size) +
-                " bytes");
+                " bytes; version " + std::to_string(kOurs) + " of the contract has " +
+                std::to_string(sizeof(tsr_backend)));
   }
   if (backend->abi_version != kOurs) abiMismatch(path, std::to_string(backend->abi_version));
   if (backend->struct_size < sizeof(tsr_backend)) {

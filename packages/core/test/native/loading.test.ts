@@ -7,7 +7,7 @@ import { TesseraError } from "../../src/error.js";
 import { locate } from "../../src/native/locate.js";
 import { nativeLibrary } from "../../src/native/native-library.js";
 import { version } from "../../src/version.js";
-import { mock, scratchFile } from "./support.js";
+import { mock, mockBackend, scratchFile, small } from "./support.js";
 
 async function failure(library: string): Promise<TesseraError> {
   const error = await loadBackend({ library }).then(
@@ -64,11 +64,52 @@ describe("a library that can't be used says why", () => {
   it("a table with a hole", async () => {
     expect((await failure(mock("-DMOCK_HOLE"))).message).toMatch(/function \d+ of its table is NULL/);
   });
+  it.each([
+    [1, "abi-mismatch", /speaks version 9 of the contract.* speaks version 1/],
+    [2, "backend-missing", /its table is 4 bytes; version 1 of the contract has \d+/],
+    [10, "backend-missing", /its table has no name or no version/],
+  ])("a table that lies: %i", async (lie, expected, text) => {
+    const { code, message } = await failure(mock(`-DMOCK_LIES=${lie}`));
+    expect(code).toBe(expected);
+    expect(message).toMatch(text);
+    expect((await mockBackend()).probe().devices).toHaveLength(1);
+  });
   it("can be tried again once it is mended", async () => {
     const link = join(scratchFile("folder/x", ""), "..", `mended-${process.pid}.so`);
     await failure(link);
     symlinkSync(mock(), link);
     expect((await loadBackend({ library: link })).name).toBe("mock");
+  });
+});
+
+describe("a back end whose answers lie: the value, and what is allowed", () => {
+  it.each([
+    [3, "probe tells of 1000000000 devices, allowed: 0 to 1024"],
+    [4, "probe tells of -1 devices, allowed: 0 to 1024"],
+    [5, "probe changed its answer's struct_size to 4, must leave it at"],
+  ])("to probe: %i", async (lie, text) => {
+    const { state, reason, devices } = (await mockBackend(`-DMOCK_LIES=${lie}`)).probe();
+    expect({ state, devices }).toEqual({ state: "error", devices: [] });
+    expect(reason).toContain(`defect of the back end mock: ${text}`);
+  });
+  it("about a device: it alone is unusable", async () => {
+    const { state, devices } = (await mockBackend("-DMOCK_LIES=8")).probe();
+    expect({ state, device: devices[0]?.state }).toEqual({ state: "usable", device: "error" });
+    expect(devices[0]?.reason).toMatch(/device_info changed its answer's struct_size to \d+, must leave it at \d+/);
+  });
+  it.each([
+    [6, "kernel_count tells of 1000000000 kernels, allowed: 0 to 4096"],
+    [7, "kernel_count tells of -1 kernels, allowed: 0 to 4096"],
+    [9, "kernel_info changed its answer's struct_size to 0, must leave it at"],
+  ])("about its kernels, and goes on computing: %i", async (lie, text) => {
+    const context = (await mockBackend(`-DMOCK_LIES=${lie}`)).open({ device: 0 });
+    expect(() => context.kernels()).toThrowError(
+      expect.objectContaining({ code: "device-error", message: expect.stringContaining(text) }),
+    );
+    const problem = small();
+    await context.attention(problem);
+    expect(problem.result[1]).toBeGreaterThan(0);
+    context.dispose();
   });
 });
 

@@ -48,13 +48,15 @@ static tsr_status probe(tsr_probe_result* result) {
     return TSR_OK;
   }
   if (order && !strcmp(order, "full")) memset(result->reason, 'x', sizeof result->reason);
-  result->device_count = 1;
+  result->device_count = MOCK_LIES == 3 ? 1000000000 : MOCK_LIES == 4 ? -1 : 1;
+  if (MOCK_LIES == 5) result->struct_size = 4;
   return TSR_OK;
 }
 
 static tsr_status device_info(int32_t device, tsr_device_info* info) {
   if (device != 0) return failed(TSR_DEVICE_UNAVAILABLE, "device must be 0");
   info->index = device;
+  if (MOCK_LIES == 8) info->struct_size += 8;
 #ifndef MOCK_NO_HOST_MEMORY
   info->caps = TSR_DEVICE_HOST_MEMORY | TSR_DEVICE_GRAPHS | (ASYNC ? TSR_DEVICE_ASYNC : 0);
 #else
@@ -211,11 +213,12 @@ static tsr_status fill(tsr_context* c, tsr_stream* stream, void* dst, uint8_t va
 
 static int32_t kernel_count(tsr_context* c) {
   (void)c;
-  return 1;
+  return MOCK_LIES == 6 ? 1000000000 : MOCK_LIES == 7 ? -1 : 1;
 }
 static tsr_status kernel_info(tsr_context* c, int32_t index, tsr_kernel_info* info) {
   (void)c;
-  if (index != 0) return failed(TSR_INVALID_ARGUMENT, "index must be 0");
+  if (index != 0 && MOCK_LIES != 6) return failed(TSR_INVALID_ARGUMENT, "index must be 0");
+  if (MOCK_LIES == 9) info->struct_size = 0;
   info->family = TSR_FAMILY_DECODE;
   strcpy(info->name, "sleep");
   info->usable = 1;
@@ -378,16 +381,20 @@ __attribute__((destructor)) static void unloaded(void) {
 static const tsr_backend table = {
 #ifdef MOCK_SHORT
     .struct_size = sizeof(tsr_backend) - sizeof(void*),
+#elif MOCK_LIES == 2
+    .struct_size = 4,
 #else
     .struct_size = sizeof(tsr_backend),
 #endif
 #ifdef MOCK_ABI
     .abi_version = MOCK_ABI,
+#elif MOCK_LIES == 1
+    .abi_version = 9, /* though its entry answered to another */
 #else
     .abi_version = TSR_ABI_VERSION,
 #endif
     .name = ASYNC ? "mock-async" : "mock",
-    .version = "1.2.3",
+    .version = MOCK_LIES == 10 ? "" : "1.2.3",
     .probe = probe,
     .device_info = device_info,
     .context_create = context_create,

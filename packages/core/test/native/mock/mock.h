@@ -6,6 +6,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* 1, 2 and 10: of its own table; 3 to 9: of what it answers. 0: it doesn't. */
+#ifndef MOCK_LIES
+#define MOCK_LIES 0
+#endif
+
 #ifdef MOCK_ASYNC
 #define ASYNC 1
 #else
