@@ -22,7 +22,7 @@ const built = ["linux-x64-gnu", "linux-arm64-gnu", "win32-x64"];
 
 /**
  * Parts with native code. `file`: what a platform package carries, and where a build for this machine leaves it (`built`);
- * `budget`: most MB (10^6 bytes) of a packed tarball, the platform's package and the part's own taken together; `main`: name of
+ * `exports`: all that the file shows to the linker; `budget`: most MB (10^6 bytes) of a packed tarball, the platform's package and the part's own taken together; `main`: name of
  * the module that tells where the file is, `index` if left out.
  */
 export const parts = {
@@ -30,6 +30,7 @@ export const parts = {
     folder: "packages/core",
     file: "tessera.node",
     built: "native/build/Release/tessera.node",
+    exports: ["napi_register_module_v1", "node_api_module_get_api_version_v1"],
     what: "the addon that loads back ends",
     platforms: built,
     budget: 1.5,
@@ -38,6 +39,7 @@ export const parts = {
     folder: "backends/cpu",
     file: "libtessera-cpu.so",
     built: "lib/libtessera-cpu.so",
+    exports: ["tsr_backend_entry"],
     what: "the back end for CPUs",
     platforms: built,
     budget: 3,
@@ -46,6 +48,7 @@ export const parts = {
     folder: "backends/cuda",
     file: "libtessera-cuda.so",
     built: "lib/libtessera-cuda.so",
+    exports: ["tsr_backend_entry"],
     what: "the back end for NVIDIA GPUs",
     platforms: ["linux-x64-gnu"], // Arm64 needs the toolkit's target libraries for it
     budget: 60,
@@ -54,6 +57,7 @@ export const parts = {
     folder: "backends/hip",
     file: "libtessera-hip.so",
     built: "lib/libtessera-hip.so",
+    exports: ["tsr_backend_entry"],
     what: "the back end for AMD GPUs",
     platforms: ["linux-x64-gnu"], // ROCm is for nothing else
     budget: 30,
@@ -62,6 +66,7 @@ export const parts = {
     folder: "packages/ggml",
     file: "libggml-tessera-2.so",
     built: "lib/libggml-tessera-2.so",
+    exports: ["ggml_backend_init", "ggml_backend_score", "tessera_ggml_calls"],
     what: "the back end for llama.cpp runtimes (ggml's API version 2)",
     main: "library", // its index is written by hand
     platforms: ["linux-x64-gnu", "linux-arm64-gnu"],

@@ -16,9 +16,6 @@ const { findHipCompiler, findNvcc }: Record<"findHipCompiler" | "findNvcc", () =
   await script("native.mjs");
 const { headers }: { headers: string } = await script("ggml.mjs");
 
-/** Names of all parts with native code. */
-export const parts: readonly string[] = Object.keys(all);
-
 /** Native files of this platform, below the repository's root, by part. */
 export const libraries: ReadonlyMap<string, string> = new Map(
   Object.entries(all)
