@@ -116,6 +116,7 @@ Verdict Gpu::failed(cudaError_t error, const char* what) {
 }
 
 Verdict Gpu::lost() const {
+  if (forked()) return {TSR_DEVICE_ERROR, text(forked_reason("CUDA"), ": ", kForkedFix)};
   return {TSR_DEVICE_ERROR, text("the CUDA context of device ", index_, " was lost to an earlier ",
                                  describe(lost_.load(std::memory_order_relaxed)), ": start the process again")};
 }

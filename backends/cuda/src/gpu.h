@@ -11,6 +11,7 @@
 
 #include "driver.h"
 #include "tessera/common/error.h"
+#include "tessera/common/forked.h"
 #include "tessera/common/problem.h"
 
 namespace tsr::cuda::host {
@@ -29,9 +30,9 @@ class Gpu {
   Verdict check(cudaError_t error, const char* what) { return error == cudaSuccess ? Verdict{} : failed(error, what); }
   /// Whether a stream is being captured, by us or by its owner.
   Verdict check_capturing(cudaStream_t stream, bool* capturing);
-  /// Not ok once the CUDA context is lost.
-  Verdict alive() const { return lost_.load(std::memory_order_relaxed) == cudaSuccess ? Verdict{} : lost(); }
-  bool is_lost() const { return lost_.load(std::memory_order_relaxed) != cudaSuccess; }
+  /// Not ok once the CUDA context is lost, as it is in a forked child.
+  Verdict alive() const { return is_lost() ? lost() : Verdict{}; }
+  bool is_lost() const { return forked() || lost_.load(std::memory_order_relaxed) != cudaSuccess; }
 
   // Memory. A freed block is used again only when the work is done that the owner's own stream had at that time.
   Verdict allocate(uint64_t bytes, const char* what, void** data);
@@ -81,7 +82,8 @@ class Gpu {
 /// Makes a GPU's primary context this thread's current one, and then again what was, which may be none.
 class Current {
  public:
-  explicit Current(const Gpu& gpu) : error_(driver().push_current(gpu.primary())) {}
+  explicit Current(const Gpu& gpu)
+      : error_(forked() ? CUDA_ERROR_NOT_INITIALIZED : driver().push_current(gpu.primary())) {}
   ~Current() {
     CUcontext own;
     if (error_ == CUDA_SUCCESS) driver().pop_current(&own);

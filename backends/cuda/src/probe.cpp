@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "driver.h"
+#include "tessera/common/forked.h"
 #include "tessera/common/opened_library.h"
 #include "tessera/common/text.h"
 
@@ -233,6 +234,7 @@ std::string missing_driver_fix(const Surroundings& around) {
 }
 
 Survey survey() {
+  if (forked()) return failed(TSR_PROBE_ERROR, forked_reason("CUDA"), kForkedFix);
   const Driver& driver = host::driver();
   if (!driver.loaded()) {
     return failed(TSR_PROBE_DRIVER_MISSING, text("no NVIDIA driver: ", driver.missing),
@@ -246,6 +248,7 @@ Survey survey() {
                        version_text(kNeededVersion), " or newer"),
                   text("install an NVIDIA driver of release ", kNeededRelease, " or newer"));
   }
+  watch_forks();
   if (const CUresult error = driver.init(0)) return init_failed(driver, error);
   int count = 0;
   if (const CUresult error = driver.device_count(&count)) return init_failed(driver, error);

@@ -140,6 +140,7 @@ Verdict Gpu::failed(hipError_t error, const char* what) {
 }
 
 Verdict Gpu::lost() const {
+  if (forked()) return {TSR_DEVICE_ERROR, text(forked_reason("HIP"), ": ", kForkedFix)};
   return {TSR_DEVICE_ERROR, text("device ", index_, " was lost to an earlier ",
                                  hip().describe(lost_.load(std::memory_order_relaxed)), ": start the process again")};
 }

@@ -14,6 +14,7 @@
 #include "kernels.h"
 #include "probe.h"
 #include "tessera/common/error.h"
+#include "tessera/common/forked.h"
 
 namespace tsr::hip::host {
 
@@ -27,9 +28,9 @@ class Gpu {
   /// What HIP says, as a verdict of the call that `what` names. Clears it, so that the next call works; but after an error
   /// that leaves the device useless, every later call says so.
   Verdict check(hipError_t error, const char* what) { return error == hipSuccess ? Verdict{} : failed(error, what); }
-  /// Not ok once the device is lost.
+  /// Not ok once the device is lost, as it is in a forked child.
   Verdict alive() const { return is_lost() ? lost() : Verdict{}; }
-  bool is_lost() const { return lost_.load(std::memory_order_relaxed) != hipSuccess; }
+  bool is_lost() const { return forked() || lost_.load(std::memory_order_relaxed) != hipSuccess; }
 
   /// Enqueues the kernels, in order. Their arguments are copied.
   Verdict launch(Launches& launches, hipStream_t stream);
@@ -90,12 +91,12 @@ class Gpu {
 class Current {
  public:
   explicit Current(const Gpu& gpu) {
-    error_ = hip().hipGetDevice(&before_);
+    error_ = forked() ? hipErrorNotInitialized : hip().hipGetDevice(&before_);
     if (error_ == hipSuccess && before_ != gpu.index()) {
       error_ = hip().hipSetDevice(gpu.index());
       changed_ = error_ == hipSuccess;
     }
-    if (error_ != hipSuccess) hip().hipGetLastError();
+    if (error_ != hipSuccess && !forked()) hip().hipGetLastError();
   }
   ~Current() {
     if (changed_) hip().hipSetDevice(before_);

@@ -22,6 +22,7 @@ using hipHostFn_t = void (*)(void* argument);
 
 constexpr hipError_t hipSuccess = 0;
 constexpr hipError_t hipErrorOutOfMemory = 2;
+constexpr hipError_t hipErrorNotInitialized = 3;
 constexpr hipError_t hipErrorNoDevice = 100;
 constexpr hipError_t hipErrorECCNotCorrectable = 214;
 constexpr hipError_t hipErrorNotFound = 500;

@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "hip.h"
+#include "tessera/common/forked.h"
 #include "tessera/common/opened_library.h"
 #include "tessera/common/text.h"
 
@@ -270,8 +271,10 @@ Survey no_device(const Surroundings& around) {
 }
 
 Survey survey() {
+  if (forked()) return failed(TSR_PROBE_ERROR, forked_reason("HIP"), kForkedFix);
   const Hip& hip = host::hip();
   if (!hip.loaded()) return no_runtime(look_around());
+  watch_forks();
   int count = 0;
   const hipError_t error = hip.hipGetDeviceCount(&count);
   hip.hipGetLastError();

@@ -261,6 +261,8 @@ static void nulls(void) {
 
 #if defined(__SANITIZE_THREAD__) /* whose runtime can't fork a process with threads */
 static void forks_and_exits(tsr_context* context) { (void)context; }
+static void forks_of_a_gpu(tsr_context* context) { (void)context; }
+static void fork_before_use(int argc, char** argv) { (void)argc, (void)argv; }
 #else
 static int busy;
 static tsr_context* shared_context;
@@ -324,9 +326,93 @@ static void forks_and_exits(tsr_context* context) {
   CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 9, "exit with a live context: %#x", state);
   job_free(&j);
 }
+
+typedef struct {
+  tsr_stream* stream;
+  tsr_event* event;
+  tsr_buffer* buffer;
+} objects;
+
+/* What the child of a process that had used a GPU is told; it uses and destroys the parent's objects. */
+static void refused_in_a_child(tsr_context* context, const objects* o, const job* j) {
+  char host[4] = "";
+#define REFUSED(call)                                                  \
+  do {                                                                 \
+    CHECK((call) == TSR_DEVICE_ERROR, "a forked child isn't refused"); \
+    SAYS(context, "was forked from one");                              \
+  } while (0)
+  REFUSED(backend->attention(context, NULL, &j->desc));
+  REFUSED(backend->supports(context, &j->desc));
+  REFUSED(backend->copy(context, NULL, host, backend->buffer_data(o->buffer), 4, TSR_COPY_DEVICE_TO_HOST));
+  REFUSED(backend->event_record(context, o->event, o->stream));
+  REFUSED(backend->event_synchronize(context, o->event));
+  REFUSED(backend->stream_synchronize(context, o->stream));
+  tsr_buffer* buffer = NULL;
+  REFUSED(backend->buffer_create(context, 64, &buffer));
+  CHECK(create(0, 1) == TSR_DEVICE_UNAVAILABLE, "a context in a forked child");
+  SAYS(NULL, "was forked from one");
+  tsr_probe_result probe = {.struct_size = sizeof probe};
+  CHECK(backend->probe(&probe) == TSR_OK && probe.state == TSR_PROBE_ERROR && strstr(probe.reason, "was forked"), "%s",
+        probe.reason);
+  backend->event_destroy(o->event), backend->stream_destroy(o->stream), backend->buffer_destroy(o->buffer);
+  backend->context_destroy(context);
+}
+
+/* A GPU's driver doesn't survive a fork. Children are forked while two threads are in it, with whatever locks they hold. */
+static void forks_of_a_gpu(tsr_context* context) {
+  job jobs[2];
+  pthread_t threads[2];
+  objects o = {0};
+  CHECK(backend->stream_create(context, &o.stream) == TSR_OK && backend->event_create(context, &o.event) == TSR_OK &&
+            backend->buffer_create(context, 64, &o.buffer) == TSR_OK,
+        "%s", backend->last_error(context));
+  shared_context = context;
+  __atomic_store_n(&busy, 1, __ATOMIC_RELAXED);
+  for (int i = 0; i < 2; ++i) {
+    job_init(&jobs[i], (problem){1, 64, 64, 4, 2, 16, 1}, (unsigned)i + 1);
+    pthread_create(&threads[i], NULL, keep_busy, &jobs[i]);
+  }
+  int state = 0, good = 1;
+  for (int round = 0; round < 20 && good; ++round) {
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      checks_failed = 0;
+      refused_in_a_child(context, &o, &jobs[0]);
+      fflush(stdout);
+      _exit(checks_failed ? 1 : 7);
+    }
+    waitpid(child, &state, 0);
+    good = WIFEXITED(state) && WEXITSTATUS(state) == 7;
+  }
+  CHECK(good, "a forked child's state is %#x", state);
+  __atomic_store_n(&busy, 0, __ATOMIC_RELAXED);
+  for (int i = 0; i < 2; ++i) pthread_join(threads[i], NULL);
+  CHECK(backend->event_record(context, o.event, o.stream) == TSR_OK &&
+            backend->stream_synchronize(context, o.stream) == TSR_OK &&
+            run_attention(backend, context, jobs[0].desc) == TSR_OK,
+        "the parent's: %s", backend->last_error(context));
+  backend->event_destroy(o.event), backend->stream_destroy(o.stream), backend->buffer_destroy(o.buffer);
+  for (int i = 0; i < 2; ++i) job_free(&jobs[i]);
+}
+/* A child forked before the device is used may use it itself. */
+static void fork_before_use(int argc, char** argv) {
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    backend = open_backend(argc, argv); /* ends a program that has no device */
+    backend->context_destroy(open_context(backend, 1));
+    _exit(7);
+  }
+  int state = 0;
+  waitpid(child, &state, 0);
+  CHECK(WIFEXITED(state) && (WEXITSTATUS(state) == 7 || WEXITSTATUS(state) == 77), "forked before use: %#x", state);
+}
 #endif
 
 int main(int argc, char** argv) {
+  fork_before_use(argc, argv);
   backend = open_backend(argc, argv);
   contexts();
   refusals();
@@ -342,7 +428,7 @@ int main(int argc, char** argv) {
   if (host_memory)
     forks_and_exits(context);
   else
-    skip_checks(3, "forks: a GPU's driver doesn't survive one");
+    forks_of_a_gpu(context);
   backend->context_destroy(context);
   return finish();
 }
