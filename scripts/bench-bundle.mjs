@@ -4,6 +4,7 @@
 // There:
 //   tar xzf tessera-bench.tar.gz && tessera-bench/tessera bench --suite prefill --json result.json
 //   tessera-bench/gpu-check cuda                     everything that can be asked of a GPU (scripts/gpu-check.mjs)
+//   sh tessera-bench/tests/reliability/gpu.sh cuda   fuzzers, soak, storm, sanitizers
 //   tessera-bench/node tessera-bench/node_modules/@tessera/bench/native/compare.mjs cuda     the harness beside a plain loop
 import { spawnSync } from "node:child_process";
 import {
@@ -96,7 +97,9 @@ exec "$here/node" "$here/${path}" "$@"
 // What gpu-check runs, where it is in a clone; the programs and defective libraries that are built.
 const checked = ["scripts/gpu-check.mjs", "scripts/lib/sh.mjs", "benchmarks/overhead.mjs", "benchmarks/cuda-peers"];
 checked.push("tests/mutation/cuda.mjs", "tests/mutation/cuda-mutations.mjs", "out/cuda-mutants");
+checked.push("tests/reliability/gpu.sh", "tests/reliability/soak.mjs", "tests/reliability/src");
 for (const backend of ["cuda", "hip"]) {
+  checked.push(`build/${backend}/tests/fuzz/fuzz-volume`);
   for (const place of [`build/${backend}/tests/abi`, `build/${backend}/backends/${backend}`]) {
     if (!existsSync(join(root, place))) continue;
     for (const file of readdirSync(join(root, place))) {

@@ -137,6 +137,7 @@ export const lanes = [
     needs: ["build/hip/backends/hip/code-objects"],
   },
   { name: "hip-emulation", command: ["node", "tests/emulation/run.mjs"], long: true, ci: true, minutes: 20 },
+  { name: "hip-fuzz", command: ["node", "tests/emulation/fuzz.mjs"], long: true, minutes: 120 },
   { name: "hip-mutation", command: ["node", "tests/emulation/mutate.mjs"], long: true, minutes: 30 },
   ...suites.filter(hasLongTests).map((folder) => ({
     name: `${folder.split("/")[1]}-long`,
@@ -145,6 +146,8 @@ export const lanes = [
     ci: !byHand.includes(folder),
     minutes: 20,
   })),
+  // Its eight minutes are for a GPU (tests/reliability/gpu.sh); what a round does to the CPU's memory is seen behind 24 of them.
+  { name: "soak", command: ["node", "tests/reliability/soak.mjs", "--minutes", "1.5"], long: true },
   // WebGPU on SwiftShader, which comes with Chromium; installs Dawn.
   {
     name: "webgpu-swiftshader",

@@ -1,5 +1,6 @@
 // 64 attention calls at once from 8 workers, over the back ends given, half of them aborted at a random moment: what is
-// computed has the bits of a sequential run. Prints its counts as JSON. A device's number may follow a back end: cuda:1.
+// computed has the bits of a sequential run. Prints its counts as JSON; exit code 1: a wrong one, a failed one, or none. A device's
+// number may follow a back end: cuda:1.
 //   node src/storm.mjs ROUNDS SEED cpu|cuda:1|/path/to/a/library.so:1 ...
 import { once } from "node:events";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
@@ -41,6 +42,7 @@ if (isMainThread) {
   });
   await Promise.all(done);
   console.log(JSON.stringify(counts));
+  process.exitCode = counts.wrong > 0 || counts.failed.length > 0 || counts.computed === 0 ? 1 : 0;
 } else {
   const { index, rounds, seed, backends } = workerData;
   let state = seed + index * 7919;
