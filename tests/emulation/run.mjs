@@ -97,21 +97,32 @@ async function run(program, args, options = {}) {
   return code;
 }
 
+export const backend = join(root, "backends/hip/lib/libtessera-hip.so");
+
+/** The environment in which the back end finds an emulated device of that architecture. */
+export const environment = (architecture, library = kernels, ran = "") => ({
+  ...process.env,
+  LD_LIBRARY_PATH: join(root, "build/hip/backends/hip/runtime-7"),
+  STUB_DEVICES: `${architecture}:sramecc+:xnack-`,
+  TSR_EMULATED_KERNELS: library,
+  ...(ran && { TSR_EMULATED_RAN: ran }),
+  TESSERA_EMULATED: "1",
+});
+
+/** The back end and the kernels for the emulator. */
+export async function build(compiler) {
+  buildHip(["tessera-hip"], emulated); // a code object more or less makes no difference here
+  buildTarget("played-hip7", "hip");
+  if (!(await buildKernels(compiler))) fail("the kernels don't compile for the emulator");
+}
+
 /**
  * Runs `tessera conform` on an emulated device; resolves to its JSON, or to null if there is none. `ran`: a file to which the names of
  * the kernels go that there are and that ran.
  */
 export async function conform(architecture, args, library = kernels, ran = "") {
-  const env = {
-    ...process.env,
-    LD_LIBRARY_PATH: join(root, "build/hip/backends/hip/runtime-7"),
-    STUB_DEVICES: `${architecture}:sramecc+:xnack-`,
-    TSR_EMULATED_KERNELS: library,
-    ...(ran && { TSR_EMULATED_RAN: ran }),
-    TESSERA_EMULATED: "1",
-  };
+  const env = environment(architecture, library, ran);
   const cli = join(root, "packages/cli/bin/tessera.js");
-  const backend = join(root, "backends/hip/lib/libtessera-hip.so");
   const child = spawn(process.execPath, [cli, "conform", backend, "--json", ...args], { cwd: root, env });
   let text = "";
   child.stdout.on("data", (chunk) => {
@@ -151,9 +162,7 @@ async function main() {
     return;
   }
   const begun = Date.now();
-  buildHip(["tessera-hip"], emulated); // a code object more or less makes no difference here
-  buildTarget("played-hip7", "hip");
-  if (!(await buildKernels(compiler))) fail("the kernels don't compile for the emulator");
+  await build(compiler);
   const building = (Date.now() - begun) / 1000;
   if (args.includes("--build")) return;
   add(counts, await checkEmulator(compiler));
