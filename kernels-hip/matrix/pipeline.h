@@ -387,7 +387,8 @@ TSR_DEVICE void attention(const Attention& a, const Tiling& t, int32_t chiplets,
   const int64_t first_key = seen.begin / kKeys * kKeys;
 
   // With a negative scale it is -q that is multiplied: a maximum of scores is one of exponents then, too.
-  pipe.factor = __builtin_fabsf(a.scale) * kLog2e;
+  // One of 0 becomes one that no score notices: 0 x -inf would be NaN.
+  pipe.factor = larger(__builtin_fabsf(a.scale) * kLog2e, 1e-37f);
   const uint32_t sign = a.scale < 0 ? 0x80008000u : 0u;
   const char* const row = a.q.at(b, s.query_row + (real ? query : 0), head) + lane / 32 * 16;
   TSR_UNROLL for (int d = 0; d < Pipe::kSteps; ++d) {

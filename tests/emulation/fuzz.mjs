@@ -1,6 +1,6 @@
 // Random problems (tests/fuzz) through today's HIP kernels on the emulator: every kernel that an architecture lists gets its share.
-//   node tests/emulation/fuzz.mjs [--problems 2000] [--seed N] [--work 16] [architectures]
-// Builds what it needs. Prints the problems and results of each kernel; exit code 1: a mismatch, or a kernel with fewer than one
+//   node tests/emulation/fuzz.mjs [--problems 2000] [--seed N] [--work 22] [--built] [architectures]
+// Builds what it needs, unless it is --built. Prints the problems and results of each kernel; exit code 1: a mismatch, or a kernel with fewer than one
 // result for each hundred problems. What each architecture says goes to out/emulation-fuzz.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -17,7 +17,8 @@ const { values, positionals } = parseArgs({
   options: {
     problems: { type: "string", default: "2000" },
     seed: { type: "string", default: process.env.TESSERA_FUZZ_SEED ?? String(Date.now() % 0x7fffffff) },
-    work: { type: "string", default: "16" },
+    work: { type: "string", default: "22" },
+    built: { type: "boolean", default: false },
   },
 });
 const architectures = positionals.length > 0 ? positionals : emulated;
@@ -26,7 +27,7 @@ if (unknown) fail(`${unknown} isn't emulated, must be one of ${emulated.join(", 
 const counts = none();
 const compiler = findHipCompiler();
 if (compiler) {
-  await build(compiler);
+  if (!values.built) await build(compiler);
   const fuzzer = join(buildTarget("fuzz-volume"), "tests/fuzz/fuzz-volume");
   const logs = join(root, "out", "emulation-fuzz");
   mkdirSync(logs, { recursive: true });

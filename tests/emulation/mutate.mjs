@@ -226,6 +226,12 @@ const mutations = [
       replace: "0u",
     },
     {
+      name: "scale: one of 0",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "larger(__builtin_fabsf(a.scale) * kLog2e, 1e-37f)",
+      replace: "__builtin_fabsf(a.scale) * kLog2e",
+    },
+    {
       name: "chiplets: two blocks have one tile",
       file: "kernels-hip/matrix/pipeline.h",
       find: "pair = slot / each * chiplets + block % chiplets;",

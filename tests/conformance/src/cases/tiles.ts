@@ -23,6 +23,11 @@ export const tiles: Case[] = [
     scale: -0.5,
     types: "f16",
   }),
+  attention("tiles/scale/0", "zero: keys that are hidden stay so", [1, 70, 130, 2, 1, 64], {
+    scale: 0,
+    causal: true,
+    types: "f16",
+  }),
   attention("tiles/paged", "keys in pages smaller than a tile, shuffled", [2, 70, 590, 2, 1, 64], {
     lengthsK: [590, 451],
     pages: { size: 16 },
