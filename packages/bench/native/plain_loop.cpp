@@ -112,7 +112,7 @@ int main(int count, char** arguments) {
   const auto run = [&] {
     for (int64_t i = 0; i < calls; i++) check(backend->attention(context, nullptr, &desc), "attention");
   };
-  for (int i = 0; i < 5; i++) run();
+  for (int i = 0; i < 15; i++) run();  // the harness warms up for as long
   std::vector<tsr_event*> marks(static_cast<size_t>(repeats) + 1);
   for (tsr_event*& mark : marks) check(backend->event_create(context, &mark), "event_create");
   check(backend->event_record(context, marks[0], nullptr), "event_record");
