@@ -25,7 +25,7 @@ if (process.platform !== "linux" || !runtime || !existsSync(runtime)) {
   for (const name of ["dist", "package.json", "include"])
     cpSync(join(root, "packages/core", name), join(core, name), { recursive: true });
   cpSync(addon, join(core, "native/build/Release/tessera.node"));
-  for (const name of ["problems.mjs", "storm.mjs", "cycles.mjs"])
+  for (const name of ["problems.mjs", "storm.mjs", "cycles.mjs", "device-memory.mjs"])
     cpSync(join(root, "tests/reliability/src", name), join(place, name));
   const env = {
     ...process.env,
