@@ -172,6 +172,15 @@ export const lanes = [
     needs: ["git"],
     minutes: 15,
   },
+  // The same tests in the plug-in's CUDA mode, where the CPU plays a GPU.
+  {
+    name: "ggml-ops-cuda",
+    command: ["node", "packages/ggml/test/backend-ops/run.mjs", "--cuda"],
+    long: true,
+    ci: true,
+    needs: ["git"],
+    minutes: 15,
+  },
   // On adapters that the CPU plays, in Node and in Chromium; what isn't there is skipped.
   { name: "webgpu-adapters", command: ["node", "backends/webgpu/test/run.mjs"], long: true, minutes: 60 },
   // Each commit has another third, and every run checks that all of them fit the sources.

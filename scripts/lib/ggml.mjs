@@ -2,7 +2,7 @@
 // them as a git bundle. It is installed into packages/ggml/runtime, with a lock file of its own, by whoever needs it first.
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parts } from "./platforms.mjs";
 import { jobs, output, root, run, which } from "./sh.mjs";
@@ -93,4 +93,28 @@ export function buildBackendOps() {
   ]);
   writeFileSync(stampFile, version);
   return program;
+}
+
+/**
+ * A folder where the CPU plays a GPU: the prebuilt libraries, a CUDA back end of ggml and a driver that are played
+ * (packages/ggml/test/played), and the CPU engine under the CUDA engine's name.
+ */
+export function buildPlayedCuda() {
+  const folder = join(work, "played");
+  const from = join(root, "packages/ggml/test/played");
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  for (const name of readdirSync(prebuilt)) symlinkSync(join(prebuilt, name), join(folder, name));
+  const libraries = readdirSync(prebuilt)
+    .filter((name) => /^libggml(-base|\.v[\d.]+)\.so$/.test(name))
+    .map((name) => join(prebuilt, name));
+  const flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Werror"];
+  const include = ["ggml/include", "ggml/src"].map((name) => `-I${join(sources, name)}`);
+  run(process.env.CXX ?? "c++", [
+    ...[...flags, ...include, join(from, "cuda_backend.cpp")],
+    ...["-o", join(folder, "libggml-cuda.so"), ...libraries],
+  ]);
+  run(process.env.CXX ?? "c++", [...flags, join(from, "driver.cpp"), "-o", join(folder, "libcuda.so.1")]);
+  cpSync(join(root, "backends/cpu/lib/libtessera-cpu.so"), join(folder, "libtessera-cuda.so"));
+  return folder;
 }

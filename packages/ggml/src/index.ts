@@ -4,7 +4,7 @@
  */
 import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { dirname, join } from "node:path";
+import { delimiter, dirname, join } from "node:path";
 import { library as cpuLibrary } from "@tessera/cpu";
 import { library as found, platformPackage } from "../library.cjs";
 
@@ -33,8 +33,8 @@ export interface Runtime {
 
 export interface EnableOptions {
   /**
-   * Where to look for node-llama-cpp: a file or folder, absolute, of the program that uses it. Default: the working directory.
-   * `false`: don't look (another runtime is going to be loaded).
+   * Where to look for node-llama-cpp and @tessera/cuda: a folder, absolute, of the program that uses them. Default: the working
+   * directory. `false`: don't look for node-llama-cpp (another runtime is going to be loaded).
    */
   readonly from?: string | false;
   /** What to set the variables in; default `process.env`. Give a copy to start another program with it. */
@@ -72,9 +72,9 @@ export class TesseraGgmlError extends Error {
 
 /**
  * Makes the next runtime that this process (or one started with `env`) loads use Tessera for its attention: sets
- * `GGML_BACKEND_PATH`, and `TESSERA_GGML_ENGINES` so that the plug-in finds the engine. Call it before `getLlama()`, and pass
- * `contextOptions` to `createContext`: with `flashAttention: "auto"` llama.cpp gives attention up when it isn't computed by the
- * device of the layer.
+ * `GGML_BACKEND_PATH`, and `TESSERA_GGML_ENGINES` so that the plug-in finds the engines: the CPU's, and the CUDA one if the
+ * program has `@tessera/cuda`. Call it before `getLlama()`, and pass `contextOptions` to `createContext`: on the CPU, with
+ * `flashAttention: "auto"`, llama.cpp gives attention up when it isn't computed by the device of the layer.
  *
  * @returns what was set, what was found, and what to pass.
  * @throws {@link TesseraGgmlError} with a `code`; nothing has been set then.
@@ -113,7 +113,8 @@ export function enableTessera(options: EnableOptions = {}): Enabled {
       { type: "TesseraWarning", code: "TESSERA_RUNTIME_UNKNOWN" },
     );
   env.GGML_BACKEND_PATH = library;
-  if (cpuLibrary !== undefined) env.TESSERA_GGML_ENGINES = dirname(cpuLibrary);
+  const engines = [cpuLibrary, findCuda(from === false ? process.cwd() : from)].filter((path) => path !== undefined);
+  if (engines.length > 0) env.TESSERA_GGML_ENGINES = engines.map((path) => dirname(path)).join(delimiter);
   if (threads === 1 && !env.TESSERA_GGML_SMALL) env.TESSERA_GGML_SMALL = "take";
   return { library, runtime, contextOptions: { flashAttention: true, ...(threads !== undefined && { threads }) } };
 }
@@ -123,6 +124,15 @@ const isKnown = (version: string): boolean => {
   const [major, minor = 0] = version.split(".").map(Number);
   return major === 3 && minor >= 15 && minor <= 22;
 };
+
+/** The CUDA engine, if the program has it: it is large, and no dependency of this package. */
+function findCuda(from: string): string | undefined {
+  try {
+    return (createRequire(join(from, "noop.js"))("@tessera/cuda") as { library?: string }).library;
+  } catch {
+    return undefined;
+  }
+}
 
 function findRuntime(from: string): Runtime | undefined {
   const name = "node-llama-cpp";

@@ -54,6 +54,28 @@ test("process.env if no other is given", async () => {
   vi.unstubAllEnvs();
 });
 
+test("finds the CUDA engine where the program has it", async () => {
+  const { enableTessera } = await load();
+  const from = program("3.22.1");
+  const engines = () => {
+    const env: NodeJS.ProcessEnv = {};
+    enableTessera({ env, from });
+    return env.TESSERA_GGML_ENGINES?.split(":") ?? [];
+  };
+  const before = engines();
+  const cuda = join(from, "node_modules/@tessera/cuda");
+  mkdirSync(cuda, { recursive: true });
+  writeFileSync(join(cuda, "index.js"), "exports.library = undefined;");
+  expect(engines()).toEqual(before);
+  const other = program("3.22.1");
+  const found = join(other, "node_modules/@tessera/cuda");
+  mkdirSync(found, { recursive: true });
+  writeFileSync(join(found, "index.js"), "exports.library = '/engines/libtessera-cuda.so';");
+  const env: NodeJS.ProcessEnv = {};
+  enableTessera({ env, from: other });
+  expect(env.TESSERA_GGML_ENGINES?.split(":")).toEqual([...before, "/engines"]);
+});
+
 test("one thread takes everything from the start, unless the variable says otherwise", async () => {
   const { enableTessera } = await load();
   const after = (threads: number | undefined, before?: string) => {

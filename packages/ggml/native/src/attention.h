@@ -1,4 +1,4 @@
-// FLASH_ATTN_EXT by an engine: what the two modes (host memory, another device's memory) have in common.
+// FLASH_ATTN_EXT by an engine: what the two modes (host memory, a CUDA device's memory) have in common, and the first.
 #pragma once
 
 #include "engine.h"
@@ -15,6 +15,8 @@ struct Counters {
   std::atomic<uint64_t> calls{0}, by_shape{0}, with_bias{0}, without_mask{0};
 };
 extern Counters counters;
+/** One line of them, if TESSERA_GGML_LOG is set. */
+void tell_counts();
 
 enum class Outcome {
   done,
@@ -27,8 +29,6 @@ class Attention {
  public:
   virtual ~Attention() = default;
   virtual Outcome compute(const AttentionOp& op, std::string* why) = 0;
-  /** Waits for what was computed. */
-  virtual void synchronize() {}
   /** As ggml_backend_set_n_threads says; 0: the engine's own choice. */
   void set_threads(int threads) { threads_ = threads; }
 
@@ -44,10 +44,6 @@ bool host_supports(Engine& engine, const AttentionOp& op, std::string* why);
  */
 bool host_worth(const AttentionOp& op, int threads);
 Attention* host_attention(Engine& engine);
-
-/** The same where they are in a device's memory. */
-bool device_supports(Engine& engine, int device, const AttentionOp& op, std::string* why);
-Attention* device_attention(Engine& engine, int device);
 
 Outcome outcome_of(tsr_status status);
 

@@ -51,6 +51,7 @@ bool find_functions(void* caller, std::string* why) {
   find(library, "ggml_backend_buft_is_host", fn.buft_is_host, missing);
   find(library, "ggml_backend_dev_count", fn.dev_count, ignored);
   find(library, "ggml_backend_dev_get", fn.dev_get, ignored);
+  find(library, "ggml_graph_view", fn.graph_view, ignored);
   find(library, "ggml_log_internal", fn.log_internal, ignored);
   if (!missing.empty()) {
     *why = "this runtime doesn't export " + missing;

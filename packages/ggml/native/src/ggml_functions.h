@@ -10,6 +10,14 @@
 
 namespace tsr::ggml {
 
+/**
+ * Nodes [begin, end) of a graph: a ggml_cgraph, which public headers don't lay out. Returned through memory of the caller's,
+ * who may have more of it than the function writes.
+ */
+struct GraphView {
+  alignas(16) unsigned char bytes[1024];
+};
+
 struct Functions {
   decltype(&::ggml_op_name) op_name;
   decltype(&::ggml_type_name) type_name;
@@ -22,9 +30,10 @@ struct Functions {
   decltype(&::ggml_backend_cpu_buffer_type) cpu_buffer_type;
   decltype(&::ggml_backend_cpu_buffer_from_ptr) cpu_buffer_from_ptr;
   decltype(&::ggml_backend_buft_is_host) buft_is_host;
-  // Of the registry, which a runtime keeps beside ggml-base; for the mode that works on another device's memory.
+  // For CUDA devices; nullptr if not found. The registry is beside ggml-base.
   decltype(&::ggml_backend_dev_count) dev_count;
   decltype(&::ggml_backend_dev_get) dev_get;
+  GraphView (*graph_view)(ggml_cgraph* graph, int begin, int end);
   // Absent from headers and from older runtimes: nullptr if not found.
   void (*log_internal)(enum ggml_log_level level, const char* format, ...);
 };

@@ -9,6 +9,12 @@ namespace tsr::ggml {
 
 Counters counters;
 
+void tell_counts() {
+  const auto count = [](const std::atomic<uint64_t>& of) { return std::to_string(of.load()); };
+  tell(count(counters.calls) + " calls so far: " + count(counters.by_shape) + " by the mask's shape, " +
+       count(counters.with_bias) + " with its cells, " + count(counters.without_mask) + " without one");
+}
+
 Outcome outcome_of(tsr_status status) {
   if (status == TSR_OK) return Outcome::done;
   return status == TSR_OUT_OF_MEMORY ? Outcome::out_of_memory : Outcome::failed;

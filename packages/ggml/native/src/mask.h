@@ -30,7 +30,14 @@ struct KeyRange {
 };
 KeyRange visible(const MaskShape& shape, int64_t query);
 
-/** Of all shapes the narrowest that hides no visible cell of any head. */
+/** The visible cells of one row: the first, the last (before the first: none), and whether each between is a plain zero. */
+struct MaskRow {
+  int64_t first, last;
+  bool zeros;
+};
+
+/** Of all shapes the narrowest that hides no visible cell of any head. `rows`: those of the first head, of the next, … */
+MaskShape shape_of(const MaskRow* rows, int64_t heads, int64_t queries);
 MaskShape shape_of(const MaskView& mask);
 
 }  // namespace tsr::ggml

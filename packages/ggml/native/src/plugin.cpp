@@ -2,16 +2,17 @@
 // GGML_BACKEND_PATH or ggml_backend_load(); docs/llama.cpp.md is the users' page.
 //
 // A device of type ACCEL that shares ggml's host buffers gets every FLASH_ATTN_EXT node of a CPU model that it says yes to:
-// the scheduler moves a node to a back end of higher rank whose buffer type is the same. TESSERA_GGML_DEVICE=cuda makes
-// devices of type GPU instead, that share the buffers of ggml's own CUDA devices; they have to be put in front of those.
+// the scheduler moves a node to a back end of higher rank whose buffer type is the same. Where the runtime has CUDA devices and
+// the engine can use them there is no device of ours: cuda.h says how attention gets to the engine then.
 #include "attention.h"
+#include "cuda.h"
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <new>
-#include <vector>
 
 namespace tsr::ggml {
 namespace {
@@ -20,9 +21,6 @@ struct Device {
   ggml_backend_device base;
   Engine* engine;
   std::string name, description;
-  /** ggml's device whose memory this one works on, and its number for the engine; nullptr: the host. */
-  ggml_backend_dev_t below;
-  int index;
   /** What a runtime's context last gave any of its backend objects; 0: nothing yet. */
   std::atomic<int> threads;
 };
@@ -39,10 +37,8 @@ Backend* of(ggml_backend_t backend) { return static_cast<Backend*>(backend->cont
 /** TESSERA_GGML_SMALL=take: small problems, too, however many threads ggml has. */
 bool take_small = false;
 
-std::vector<Device*>& devices() {
-  static auto* all = new std::vector<Device*>;
-  return *all;
-}
+/** The host; nullptr if the runtime has CUDA devices in its place. */
+Device* host = nullptr;
 
 // ------------------------------------------------------------------------------------------------------- backends
 
@@ -52,12 +48,8 @@ void backend_free(ggml_backend_t backend) {
   Backend* own = of(backend);
   delete own->attention;
   delete own;
-  const auto count = [](const std::atomic<uint64_t>& of) { return std::to_string(of.load()); };
-  tell(count(counters.calls) + " calls so far: " + count(counters.by_shape) + " by the mask's shape, " +
-       count(counters.with_bias) + " with its cells, " + count(counters.without_mask) + " without one");
+  tell_counts();
 }
-
-void backend_synchronize(ggml_backend_t backend) { of(backend)->attention->synchronize(); }
 
 Outcome compute(Backend* own, const ggml_tensor* node, std::string* why) try {
   AttentionOp op;
@@ -99,15 +91,10 @@ ggml_guid_t guid() {
 const char* device_name(ggml_backend_dev_t device) { return of(device)->name.c_str(); }
 const char* device_description(ggml_backend_dev_t device) { return of(device)->description.c_str(); }
 
-/** Memory is the host's or the device's below; counted once, there. */
-void device_memory(ggml_backend_dev_t device, size_t* free, size_t* total) {
-  // Nothing to report is 0; of a GPU that would be taken for "as much as the host has", and layers for it be planned by that.
-  *free = *total = of(device)->below != nullptr ? 1 : 0;
-}
+/** The host's, counted there: nothing to report. */
+void device_memory(ggml_backend_dev_t, size_t* free, size_t* total) { *free = *total = 0; }
 
-enum ggml_backend_dev_type device_type(ggml_backend_dev_t device) {
-  return of(device)->below != nullptr ? GGML_BACKEND_DEVICE_TYPE_GPU : GGML_BACKEND_DEVICE_TYPE_ACCEL;
-}
+enum ggml_backend_dev_type device_type(ggml_backend_dev_t) { return GGML_BACKEND_DEVICE_TYPE_ACCEL; }
 
 void device_props(ggml_backend_dev_t device, ggml_backend_dev_props* props) {
   props->name = device_name(device);
@@ -115,49 +102,30 @@ void device_props(ggml_backend_dev_t device, ggml_backend_dev_props* props) {
   props->type = device_type(device);
   device_memory(device, &props->memory_free, &props->memory_total);
   props->caps = {};
-  props->caps.buffer_from_host_ptr = of(device)->below == nullptr;
+  props->caps.buffer_from_host_ptr = true;
 }
 
 ggml_backend_t device_init(ggml_backend_dev_t device, const char*) {
   Device* own = of(device);
   auto* backend = new Backend{};
   backend->device = own;
-  backend->attention =
-      own->below != nullptr ? device_attention(*own->engine, own->index) : host_attention(*own->engine);
-  if (backend->attention == nullptr) {
-    delete backend;
-    return nullptr;
-  }
+  backend->attention = host_attention(*own->engine);
   backend->base.guid = guid();
   backend->base.iface.get_name = backend_name;
   backend->base.iface.free = backend_free;
   backend->base.iface.graph_compute = backend_compute;
-  if (own->below != nullptr) backend->base.iface.synchronize = backend_synchronize;
   backend->base.device = device;
   backend->base.context = backend;
   return &backend->base;
 }
 
-ggml_backend_buffer_type_t device_buffer_type(ggml_backend_dev_t device) {
-  const Device* own = of(device);
-  return own->below != nullptr ? own->below->iface.get_buffer_type(own->below) : fn.cpu_buffer_type();
-}
+ggml_backend_buffer_type_t device_buffer_type(ggml_backend_dev_t) { return fn.cpu_buffer_type(); }
 
-ggml_backend_buffer_type_t device_host_buffer_type(ggml_backend_dev_t device) {
-  const Device* own = of(device);
-  const auto get = own->below != nullptr ? own->below->iface.get_host_buffer_type : nullptr;
-  return get != nullptr ? get(own->below) : nullptr;
-}
-
-ggml_backend_buffer_t device_buffer_from_host(ggml_backend_dev_t device, void* data, size_t size, size_t most) {
-  const Device* own = of(device);
-  if (own->below == nullptr) return fn.cpu_buffer_from_ptr(data, size);
-  const auto from = own->below->iface.buffer_from_host_ptr;
-  return from != nullptr ? from(own->below, data, size, most) : nullptr;
+ggml_backend_buffer_t device_buffer_from_host(ggml_backend_dev_t, void* data, size_t size, size_t) {
+  return fn.cpu_buffer_from_ptr(data, size);
 }
 
 bool takes(const Device& own, const AttentionOp& op, std::string* why) {
-  if (own.below != nullptr) return device_supports(*own.engine, own.index, op, why);
   if (!host_supports(*own.engine, op, why)) return false;
   if (take_small || host_worth(op, own.threads.load(std::memory_order_relaxed))) return true;
   *why = "small, and several threads to start anew after it (TESSERA_GGML_SMALL=take takes it)";
@@ -176,9 +144,7 @@ bool device_supports_op(ggml_backend_dev_t device, const ggml_tensor* node) try 
   return false;
 }
 
-bool device_supports_buft(ggml_backend_dev_t device, ggml_backend_buffer_type_t type) {
-  return fn.buft_is_host(type) || type == device_buffer_type(device);
-}
+bool device_supports_buft(ggml_backend_dev_t, ggml_backend_buffer_type_t type) { return fn.buft_is_host(type); }
 
 const ggml_backend_device_i* device_table() {
   static const ggml_backend_device_i table = [] {
@@ -190,7 +156,6 @@ const ggml_backend_device_i* device_table() {
     t.get_props = device_props;
     t.init_backend = device_init;
     t.get_buffer_type = device_buffer_type;
-    t.get_host_buffer_type = device_host_buffer_type;
     t.buffer_from_host_ptr = device_buffer_from_host;
     t.supports_op = device_supports_op;
     t.supports_buft = device_supports_buft;
@@ -202,9 +167,9 @@ const ggml_backend_device_i* device_table() {
 // ------------------------------------------------------------------------------------------------------- registry
 
 const char* reg_name(ggml_backend_reg_t) { return "Tessera"; }
-size_t reg_device_count(ggml_backend_reg_t) { return devices().size(); }
+size_t reg_device_count(ggml_backend_reg_t) { return host != nullptr ? 1 : 0; }
 ggml_backend_dev_t reg_device(ggml_backend_reg_t, size_t index) {
-  return index < devices().size() ? &devices()[index]->base : nullptr;
+  return index < reg_device_count(nullptr) ? &host->base : nullptr;
 }
 
 uint64_t call_count() { return counters.calls; }
@@ -228,58 +193,54 @@ ggml_backend_reg* registry() {
   return &reg;
 }
 
-void add_device(Engine* engine, const std::string& name, ggml_backend_dev_t below, int index) {
+void add_host(Engine* engine) {
   tsr_device_info info = {};
   info.struct_size = sizeof info;
-  engine->table().device_info(index, &info);
-  auto* device = new Device{};
-  device->engine = engine;
-  device->name = name;
-  device->description = "Tessera attention on " + std::string(info.name) + " (" + info.arch + ")";
-  device->below = below;
-  device->index = index;
-  device->base.iface = *device_table();
-  device->base.reg = registry();
-  device->base.context = device;
-  devices().push_back(device);
+  engine->table().device_info(0, &info);
+  host = new Device{};
+  host->engine = engine;
+  host->name = "Tessera";
+  host->description = "Tessera attention on " + std::string(info.name) + " (" + info.arch + ")";
+  host->base.iface = *device_table();
+  host->base.reg = registry();
+  host->base.context = host;
 }
 
-/** ggml's devices named CUDA0, CUDA1, … each get one of ours in front. */
-bool add_devices_above_cuda(Engine* engine, std::string* why) {
-  if (fn.dev_count == nullptr || fn.dev_get == nullptr) {
-    *why = "this runtime doesn't export ggml_backend_dev_get";
-    return false;
-  }
-  for (size_t i = 0; i < fn.dev_count(); i++) {
-    ggml_backend_dev_t below = fn.dev_get(i);
-    const std::string name = below->iface.get_name(below);
-    if (name.compare(0, 4, "CUDA") != 0) continue;
-    const int index = std::atoi(name.c_str() + 4);  // both count what CUDA_VISIBLE_DEVICES leaves
-    if (index < engine->device_count()) add_device(engine, "Tessera" + std::to_string(index), below, index);
-  }
-  if (devices().empty()) *why = "TESSERA_GGML_DEVICE=cuda, but this runtime has no CUDA device";
-  return !devices().empty();
-}
-
-/** A variable that is one of two words; the first if it isn't set. False if it is something else. */
-bool choose(const char* variable, const char* first, const char* second, std::string* value, std::string* why) {
+/** A variable that is one of some words; the first if it isn't set. False if it is something else. */
+bool choose(const char* variable, std::initializer_list<const char*> words, std::string* value, std::string* why) {
   const char* given = std::getenv(variable);
-  *value = given == nullptr || *given == '\0' ? first : given;
-  if (*value == first || *value == second) return true;
-  *why = std::string(variable) + " is " + *value + ", must be " + first + " or " + second;
+  *value = given == nullptr || *given == '\0' ? *words.begin() : given;
+  std::string all;
+  for (const char* word : words) {
+    if (*value == word) return true;
+    all += (all.empty() ? "" : " or ") + std::string(word);
+  }
+  *why = std::string(variable) + " is " + *value + ", must be " + all;
   return false;
+}
+
+bool start_cuda(std::string* why) {
+  Engine* engine = Engine::open("cuda", why);
+  if (engine == nullptr || !enter_cuda(*engine, take_small, why)) return false;
+  tell("attention on CUDA devices by " + engine->path());
+  return true;
 }
 
 bool start(void* caller, std::string* why) {
   if (!find_functions(caller, why)) return false;
   std::string mode, small;
-  if (!choose("TESSERA_GGML_DEVICE", "cpu", "cuda", &mode, why)) return false;
-  if (!choose("TESSERA_GGML_SMALL", "auto", "take", &small, why)) return false;
+  if (!choose("TESSERA_GGML_DEVICE", {"auto", "cpu", "cuda"}, &mode, why)) return false;
+  if (!choose("TESSERA_GGML_SMALL", {"auto", "take"}, &small, why)) return false;
   take_small = small == "take";
-  Engine* engine = Engine::open(mode, why);
+  if (mode == "cuda") return start_cuda(why);
+  if (mode == "auto" && has_cuda()) {
+    if (start_cuda(why)) return true;
+    tell("not used on CUDA devices: " + *why);
+  }
+  Engine* engine = Engine::open("cpu", why);
   if (engine == nullptr) return false;
-  if (mode == "cuda") return add_devices_above_cuda(engine, why);
-  add_device(engine, "Tessera", nullptr, 0);
+  add_host(engine);
+  tell("attention by " + engine->path());
   return true;
 }
 
@@ -288,10 +249,7 @@ bool start_once(void* caller) {
   static const bool started = [caller] {
     std::string why;
     try {
-      if (start(caller, &why)) {
-        tell("attention by " + devices().front()->engine->path());
-        return true;
-      }
+      if (start(caller, &why)) return true;
     } catch (const std::exception& error) {
       why = error.what();
     }
