@@ -4,8 +4,9 @@
 # compute-sanitizer over more problems.
 #   sh tests/reliability/gpu.sh cuda|hip [--seconds 555] [--skip PART,PART] [--seed N] [--least 20000] [--cycles 10000]
 #                                        [--library PATH] [--out FOLDER]
-# Parts: memory, fuzz, soak, storm, sanitizer. The fuzzers take seeds N to N + 4 (else of the clock; they are printed) and fail if they
-# did fewer problems than --least together. What each part says goes to a file of FOLDER (out/reliability).
+# Parts: memory, fuzz, soak, storm, sanitizer. The fuzzers take seeds N to N + 4 (else of the clock; they are printed). They fail if they
+# did fewer problems than --least together, or one of them fewer than a 500th of that through a kernel that the back end lists. What each
+# part says goes to a file of FOLDER (out/reliability).
 # In a clone that is built (node scripts/build-native.mjs cuda 90, cmake --build build/cuda --target fuzz-volume), or in the folder of
 # scripts/bench-bundle.mjs, which needs neither Node nor a compiler.
 set -u
@@ -74,7 +75,8 @@ seeds=''
 if wanted fuzz; then
   for n in 0 1 2 3 4; do
     seeds="$seeds $((seed + n))"
-    start "fuzz-$((seed + n))" "$(left)" "$fuzzer" "$library" --seed $((seed + n)) --problems 1000000000 --seconds "$work" --least 1
+    start "fuzz-$((seed + n))" "$(left)" "$fuzzer" "$library" --seed $((seed + n)) --problems 1000000000 --seconds "$work" \
+      --least $((least / 500))
   done
   echo "seeds:$seeds"
 fi
