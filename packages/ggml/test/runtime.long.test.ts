@@ -146,7 +146,7 @@ describe.concurrent("node-llama-cpp's prebuilt binary", () => {
   test.each([
     ["a file that is no library", "x", /can't open the engine/],
     ["an older engine", "other library", /libtessera-cpu\.so doesn't speak version \d+ of the engine's contract/],
-    ["a mode that doesn't exist", undefined, /TESSERA_GGML_DEVICE is tpu, must be cpu or cuda/],
+    ["a mode that doesn't exist", undefined, /TESSERA_GGML_DEVICE is tpu, must be auto, cpu or cuda/],
     ["a word that doesn't exist", undefined, /TESSERA_GGML_SMALL is never, must be auto or take/],
     ["a GPU that the runtime hasn't", undefined, /no libtessera-cuda\.so|no CUDA device|can't be used/],
   ])("%s: the runtime goes on", async (name, content, words) => {

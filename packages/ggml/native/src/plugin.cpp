@@ -213,7 +213,7 @@ bool choose(const char* variable, std::initializer_list<const char*> words, std:
   std::string all;
   for (const char* word : words) {
     if (*value == word) return true;
-    all += (all.empty() ? "" : " or ") + std::string(word);
+    all += std::string(all.empty() ? "" : word == *(words.end() - 1) ? " or " : ", ") + word;
   }
   *why = std::string(variable) + " is " + *value + ", must be " + all;
   return false;
