@@ -73,6 +73,7 @@ struct Ending {
 
 /// From a row's maximum (base 2) and the sum of 2^(score - maximum). A row that saw nothing: out 0, lse -inf, or its sink.
 TSR_DEVICE Ending end_row(const Attention& a, int64_t head, float maximum, float sum) {
+#pragma clang fp contract(off)  // a large sink less a maximum made of it is 0, not what rounding the product took
   float factor = 1;
   if (a.sinks != nullptr) {
     const float sink = a.sinks[head] * kLog2e;

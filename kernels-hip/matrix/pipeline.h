@@ -37,6 +37,9 @@ constexpr int kWaveRows = 32;
 constexpr int kRows = kWaves * kWaveRows;
 constexpr int kKeys = 64;
 constexpr float kLate = 8;  ///< base 2, by which a maximum may be out of date
+/// Base 2. A weight's exponent is score x factor - reference in one FMA, and the reference a rounded product, up to 2^-24 of itself off,
+/// which has to stay small beside 1. Beyond this the scores are rounded likewise first.
+constexpr float kFar = 1048576.0f;
 
 template <int kDim>
 constexpr int lds_bytes() {
@@ -101,6 +104,7 @@ struct Pipeline {
   Sum out[kOutTiles];
   float reference;  ///< the maximum that weights are relative to, base 2
   float sum;        ///< of this lane's weights
+  bool far;         ///< a reference of the wavefront's is beyond kFar
   // LDS addresses and staged words.
   char* k_at[4];
   char* v_at[4];
@@ -240,6 +244,19 @@ struct Pipeline {
     }
   }
 
+  /// x factor - base, each rounded: a separate product is what the reference is made of.
+  TSR_DEVICE static float2v relative(float2v x, float factor, float base) {
+#pragma clang fp contract(off)
+    const float2v product = x * float2v{factor, factor};
+    return product - float2v{base, base};
+  }
+
+  /// A difference, which is exact where it matters: reference + kLate may be rounded up to twice as far.
+  TSR_DEVICE static bool late(float top, float reference) {
+#pragma clang fp contract(off)
+    return top - reference > kLate;
+  }
+
   /// Scores of a tile become weights, rounded, in p.
   template <bool kFull>
   TSR_DEVICE void soften(int tile) {
@@ -256,18 +273,30 @@ struct Pipeline {
     TSR_UNROLL for (int e = 1; e < wide::kSums; ++e) top = larger(top, score[0][e]);
     TSR_UNROLL for (int e = 0; e < wide::kSums; ++e) top = larger(top, score[1][e]);
     top = wide::max_of_column(top, lane) * factor;
-    if (__builtin_amdgcn_ballot_w64(top > reference + kLate) != 0) {
+    if (__builtin_amdgcn_ballot_w64(late(top, reference)) != 0) {
       const float next = larger(reference, top);
-      const float rescale = exp2_fast(reference - (next == negative_infinity() ? 0.0f : next));
+      const float finite = next == negative_infinity() ? 0.0f : next;
+      const float rescale = exp2_fast(reference - finite);
       reference = next;
+      far = __builtin_amdgcn_ballot_w64(__builtin_fabsf(finite) > kFar) != 0;
       sum *= rescale;
       TSR_UNROLL for (int d = 0; d < kOutTiles; ++d) out[d] *= rescale;
     }
-    const float base = T::kShift - (reference == negative_infinity() ? 0.0f : reference);
+    const float finite = reference == negative_infinity() ? 0.0f : reference;
+    float times = factor, base = T::kShift - finite;
+    if (far) {
+      TSR_UNROLL for (int n = 0; n < 2; ++n) {
+        TSR_UNROLL for (int e = 0; e < wide::kSums; e += 2) {
+          const float2v x = relative(float2v{score[n][e], score[n][e + 1]}, factor, finite);
+          score[n][e] = x[0], score[n][e + 1] = x[1];
+        }
+      }
+      times = 1, base = T::kShift;
+    }
     float2v part = {0, 0};
     TSR_UNROLL for (int n = 0; n < 2; ++n) {
       TSR_UNROLL for (int e = 0; e < wide::kSums; e += 2) {
-        const float2v x = __builtin_elementwise_fma(float2v{score[n][e], score[n][e + 1]}, float2v{factor, factor},
+        const float2v x = __builtin_elementwise_fma(float2v{score[n][e], score[n][e + 1]}, float2v{times, times},
                                                     float2v{base, base});
         const float2v weights = {exp2_fast(x[0]), exp2_fast(x[1])};
         part += weights;
@@ -399,6 +428,7 @@ TSR_DEVICE void attention(const Attention& a, const Tiling& t, int32_t chiplets,
   }
   pipe.reference = negative_infinity();
   pipe.sum = 0;
+  pipe.far = false;
 
   if (!seen.empty()) {
     pipe.k = kPaged ? a.k.at(0, 0, kv_head) : a.k.at(b, s.key_row + first_key, kv_head);
@@ -442,9 +472,12 @@ TSR_DEVICE void attention(const Attention& a, const Tiling& t, int32_t chiplets,
     }
   }
 
-  const float sum = wide::sum_of_column(pipe.sum, lane);
+  // The shift comes off here, not off the reference, which may be so large that it would be lost.
+  const auto unshifted = [](float x) { return __builtin_ldexpf(x, -static_cast<int>(T::kShift)); };
+  const float sum = unshifted(wide::sum_of_column(pipe.sum, lane));
   if (!real && (a.packed_q || query >= a.query_rows)) return;
-  Ending ending = end_row(a, head, pipe.reference - T::kShift, sum);
+  Ending ending = end_row(a, head, pipe.reference, sum);
+  ending.factor = unshifted(ending.factor);
   if (!real) ending = {0.0f, negative_infinity()};
   char* const to = a.out.at(b, s.query_row + query, head);
   TSR_UNROLL for (int d = 0; d < Pipe::kOutTiles; ++d) {

@@ -232,6 +232,12 @@ const mutations = [
       replace: "__builtin_fabsf(a.scale) * kLog2e",
     },
     {
+      name: "scale: one so large that the maximum's rounding is whole exponents",
+      file: "kernels-hip/matrix/pipeline.h",
+      find: "__builtin_fabsf(finite) > kFar",
+      replace: "finite > __builtin_inff()",
+    },
+    {
       name: "chiplets: two blocks have one tile",
       file: "kernels-hip/matrix/pipeline.h",
       find: "pair = slot / each * chiplets + block % chiplets;",
