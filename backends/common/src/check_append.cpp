@@ -197,25 +197,34 @@ Verdict check_append(const tsr_append_desc* desc, const CheckOptions& options, A
   return {};
 }
 
+Verdict read_decode(const tsr_decode_desc* desc, tsr_decode_desc* parts) {
+  TSR_TRY(read_struct(desc, "decode", parts));
+  if (parts->reserved != 0) return unsupported("reserved: is ", parts->reserved, ", must be 0");
+  return {};
+}
+
+Verdict in_part(const char* part, Verdict verdict) {
+  if (!verdict.ok()) verdict.text = text(part, ": ", verdict.text);
+  return verdict;
+}
+
+Verdict check_batches(int64_t append, int64_t attention) {
+  if (append == attention) return {};
+  return invalid("append: batch is ", append, ", must be ", attention, ", the batch of attention");
+}
+
 Verdict check_decode(const tsr_decode_desc* desc, const CheckOptions& options, DecodeProblem* problem) {
   tsr_decode_desc d;
-  TSR_TRY(read_struct(desc, "decode", &d));
-  if (d.reserved != 0) return unsupported("reserved: is ", d.reserved, ", must be 0");
+  TSR_TRY(read_decode(desc, &d));
   DecodeProblem p;
   p.appends = d.append != nullptr;
   CheckOptions after = options;
-  const auto prefixed = [](const char* part, Verdict verdict) {
-    if (!verdict.ok()) verdict.text = text(part, verdict.text);
-    return verdict;
-  };
   if (p.appends) {
-    TSR_TRY(prefixed("append: ", check_append(d.append, options, &p.append)));
+    TSR_TRY(in_part("append", check_append(d.append, options, &p.append)));
     after.after_append = &p.append;
   }
-  TSR_TRY(prefixed("attention: ", check_attention(d.attention, after, &p.attention)));
-  if (p.appends && p.append.batch != p.attention.batch) {
-    return invalid("append: batch is ", p.append.batch, ", must be ", p.attention.batch, ", the batch of attention");
-  }
+  TSR_TRY(in_part("attention", check_attention(d.attention, after, &p.attention)));
+  if (p.appends) TSR_TRY(check_batches(p.append.batch, p.attention.batch));
   *problem = p;
   return {};
 }

@@ -96,6 +96,11 @@ Verdict check_attention(const tsr_attention_desc* desc, const CheckOptions& opti
 Verdict check_append(const tsr_append_desc* desc, const CheckOptions& options, AppendProblem* problem);
 /// Checks the append, and the attention as it will be after it.
 Verdict check_decode(const tsr_decode_desc* desc, const CheckOptions& options, DecodeProblem* problem);
+/// Its parts, for back ends that go through them one by one.
+Verdict read_decode(const tsr_decode_desc* desc, tsr_decode_desc* parts);
+Verdict check_batches(int64_t append, int64_t attention);
+/// A failure's text behind the name of the part of the descriptor that it is about.
+Verdict in_part(const char* part, Verdict verdict);
 Verdict check_merge(const tsr_merge_desc* desc, const CheckOptions& options, MergeProblem* problem);
 
 /// Workspace members of a descriptor, read by its struct_size: what attention() has to compare with the plan.
