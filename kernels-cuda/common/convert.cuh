@@ -107,6 +107,24 @@ __device__ __forceinline__ float load_1(Type type, const char* row, int64_t i) {
   const uint16_t bits = load_u16(row + i * 2);
   return type == Type::kF16 ? f16_value(bits) : bf16_value(bits);
 }
+/// Two neighbouring elements of an f32, f16 or bf16 row, the first at `p`.
+__device__ __forceinline__ float2 load_2(Type type, const char* p) {
+  if (type == Type::kF32) {
+    if ((reinterpret_cast<uintptr_t>(p) & 7) == 0) return *reinterpret_cast<const float2*>(p);
+    return {__uint_as_float(load_u32(p)), __uint_as_float(load_u32(p + 4))};
+  }
+  uint32_t low, high;
+  if ((reinterpret_cast<uintptr_t>(p) & 3) == 0) {
+    const uint32_t word = *reinterpret_cast<const uint32_t*>(p);
+    low = word & 0xffff, high = word >> 16;
+  } else {
+    low = load_u16(p), high = load_u16(p + 2);
+  }
+  const auto value = [&](uint32_t bits) {
+    return type == Type::kF16 ? f16_value(static_cast<uint16_t>(bits)) : bf16_value(static_cast<uint16_t>(bits));
+  };
+  return {value(low), value(high)};
+}
 __device__ __forceinline__ void store_1(Type type, char* row, int64_t i, float value) {
   if (type == Type::kF32) {
     store_u32(row + i * 4, __float_as_uint(value));

@@ -73,6 +73,9 @@ __device__ __forceinline__ uint32_t pack_pair<__nv_bfloat16>(float low, float hi
   return r;
 }
 
+/// Asks the L2 cache for the line that `p` is in.
+__device__ __forceinline__ void prefetch_to_l2(const char* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
 /// 2^x; relative error below 2^-22, results below 2^-126 become 0.
 __device__ __forceinline__ float exp2_fast(float x) {
   float r;

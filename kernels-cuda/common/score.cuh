@@ -4,6 +4,7 @@
 
 #include "attention.h"
 #include "convert.cuh"
+#include "ptx.cuh"
 
 namespace tsr::cuda {
 
@@ -11,6 +12,13 @@ constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 constexpr float kBiasLimit = 8.507059173023462e37f;  // 2^126: stays finite in base 2
 #define TSR_NEG_INF __int_as_float(0xff800000)
+
+/// What a row's scores are multiplied by, to base 2. A weight's exponent is score x factor - maximum x factor in one FMA, and the latter is
+/// rounded: from 2^26 on by more than fp16 has exponents for. There the factor is cut to a power of two, whose products are exact: that moves
+/// exponents that matter (down to -32) by 16 at most, which is what 2^-22 of such a score allows (docs/semantics.md, "Numbers").
+__device__ __forceinline__ float row_factor(float maximum, float factor) {
+  return fabsf(maximum * factor) > 67108864.0f ? __uint_as_float(__float_as_uint(factor) & 0x7f800000u) : factor;
+}
 
 /// One query row's view of its options.
 struct RowOptions {
@@ -34,20 +42,32 @@ __device__ __forceinline__ RowOptions row_options(const Attention& a, const Sequ
   return o;
 }
 
+/// tanh(x), absolute error <= 2e-7, relative error <= 4e-7 near 0, NaN stays NaN: x + x^3 P(x^2) with a minimax fit of degree 5
+/// below 0.625 (the CPU's, backends/cpu/src/isa/simd.inc.h), (1 - e) / (1 + e) with e = exp(-2|x|) above. No branch, unlike tanhf.
+__device__ __forceinline__ float tanh_of(float x) {
+  const float z = x * x;
+  float p = 2.27564292e-3f;
+  p = __fmaf_rn(p, z, -8.32931433e-3f);
+  p = __fmaf_rn(p, z, 2.17646386e-2f);
+  p = __fmaf_rn(p, z, -5.39587641e-2f);
+  p = __fmaf_rn(p, z, 1.33333016e-1f);
+  p = __fmaf_rn(p, z, -3.33333332e-1f);
+  const float near = __fmaf_rn(x * z, p, x);
+  const float e = exp2_fast(fabsf(x) * (-2 * kLog2e));
+  return fabsf(x) < 0.625f ? near : copysignf(__fdividef(1.0f - e, 1.0f + e), x);
+}
+
+/// A score and its bias: finite ones are clamped, NaN and +inf show. Compared, not clamped by fminf, which would hide a NaN.
+__device__ __forceinline__ float add_bias(float score, float bias) {
+  if (bias == TSR_NEG_INF) return bias;
+  bias = bias < -kBiasLimit ? -kBiasLimit : bias;
+  return score + (bias > kBiasLimit && bias != -TSR_NEG_INF ? kBiasLimit : bias);
+}
+
 /// Score (natural, scaled) of key j, which the row sees by structure, to base 2; -inf if its mask or bias hides it.
 __device__ __forceinline__ float score_base2(const RowOptions& o, float score, int64_t j) {
-  if (o.softcap > 0) score = o.softcap * tanhf(score / o.softcap);
-  if (o.bias != nullptr) {
-    const float bias = load_1(o.bias_type, o.bias, j);
-    // Compared, not clamped by fminf: NaN and +inf have to show.
-    if (bias == TSR_NEG_INF) {
-      score = bias;
-    } else if (bias < -kBiasLimit) {
-      score -= kBiasLimit;
-    } else {
-      score += bias > kBiasLimit && bias != -TSR_NEG_INF ? kBiasLimit : bias;
-    }
-  }
+  if (o.softcap > 0) score = o.softcap * tanh_of(score / o.softcap);
+  if (o.bias != nullptr) score = add_bias(score, load_1(o.bias_type, o.bias, j));
   if (o.slope != 0) {
     const int64_t distance = o.position - j;
     score -= o.slope * static_cast<float>(distance < 0 ? -distance : distance);

@@ -16,7 +16,7 @@
 
 #include <type_traits>
 
-#include "../common/score.cuh"
+#include "score_tile.cuh"
 #include "walk.cuh"
 
 namespace tsr::cuda::sm80 {
@@ -35,33 +35,9 @@ struct Shape {
   static constexpr int kWarpsAt = kRowsAt + kRows * 8;             ///< of the warps' key ranges
   static constexpr int kBasesAt = kWarpsAt + kWarps * 16;          ///< of the addresses of keys and values
   static constexpr int kSharedBytes = kBasesAt + 16;
+  /// Blocks of a multiprocessor that registers are kept few for: options wait for memory and special functions, which other warps fill.
+  static constexpr int kResident = kOptions && kDim <= 128 ? 3 : 1;
 };
-
-/// The options' way: every element to base 2, hidden ones to -inf.
-template <class Shape>
-__device__ __forceinline__ void score_tile(Walk<Shape>& w, const Attention& a, const Sequence& s, const Place& place,
-                                           const int2* row_keys, int first_key) {
-  const int column = threadIdx.x % 4 * 2;
-#pragma unroll
-  for (int m = 0; m < Shape::kBlocks; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = row_of_lane<Shape>(m, half);
-      const int2 keys = row_keys[row];
-      const RowOptions options =
-          row_options(a, s, place.batch, static_cast<int64_t>(place.tile) * Shape::kRows + row, place.head);
-#pragma unroll
-      for (int n = 0; n < Shape::kKeys / 8; ++n) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int j = first_key + n * 8 + column + e;
-          float& x = w.score[m][n][2 * half + e];
-          x = j >= keys.x && j < keys.y ? score_base2(options, x * a.scale, j) : TSR_NEG_INF;
-        }
-      }
-    }
-  }
-}
 
 /// Where a block's keys or values are: the address of key 0 of its KV head; paged: of page 0.
 __device__ __forceinline__ const char* key_base(const Attention& a, const View& view, const Sequence& s,
@@ -90,7 +66,7 @@ __device__ __forceinline__ void fill_keys(const Attention& a, const View& view, 
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 1)
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
     prefill(const __grid_constant__ Attention a, const __grid_constant__ Order order, const bool aligned_view) {
   constexpr int kRows = Shape::kRows, kKeys = Shape::kKeys, kThreads = Shape::kThreads;
   extern __shared__ uint4 shared[];
@@ -119,7 +95,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   if (threadIdx.x < Shape::kWarps) {
     constexpr int kWarpRows = Shape::kBlocks * 16;
     const int64_t first = first_query + threadIdx.x * kWarpRows;
-    const Span any = keys_of(first, kWarpRows), all = s.visibility.common_keys(Span{first, first + kWarpRows});
+    const Span any = keys_of(first, kWarpRows);
+    Span all = s.visibility.common_keys(Span{first, first + kWarpRows});
+    if (Shape::kOptions && first + kWarpRows > s.queries)
+      all = {0, 0};  // behind the last query there is no bias or mask
     warp_keys[threadIdx.x] = {static_cast<int>(any.begin), static_cast<int>(any.end), static_cast<int>(all.begin),
                               static_cast<int>(all.end)};
   }
@@ -199,6 +178,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         fill_v(key, 0);
       }
       copy_async_commit();
+      if constexpr (Shape::kOptions) {
+        if (more) prefetch_scores<Shape>(a, s, place, row_keys, key - kKeys);
+      }
       const int4 mine = warp_keys[threadIdx.x / 32];
       const bool sees = key < mine.y && key + kKeys > mine.x;
       if (sees) multiply_qk(w, q_rows, k_tile);
@@ -209,9 +191,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         copy_async_commit();
       }
       if (sees) {
+        const bool edge = key < mine.z || key + kKeys > mine.w;
         if constexpr (Shape::kOptions) {
-          score_tile(w, a, s, place, row_keys, key);
-        } else if (key < mine.z || key + kKeys > mine.w) {
+          edge ? score_tile<true>(w, a, s, place, row_keys, key) : score_tile<false>(w, a, s, place, row_keys, key);
+        } else if (edge) {
           mask_tile(w, row_keys, key);
         }
         softmax(w, factor);

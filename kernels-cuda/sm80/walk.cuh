@@ -171,13 +171,14 @@ __device__ __forceinline__ void softmax(Walk<Shape>& w, float factor) {
   for (int m = 0; m < Shape::kBlocks; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float base = w.maximum[m][half] == TSR_NEG_INF ? 0.0f : w.maximum[m][half] * factor;
+      const float top = w.maximum[m][half] == TSR_NEG_INF ? 0.0f : w.maximum[m][half];
+      const float by = row_factor(top, factor), base = top * by;
       float sum = 0;
 #pragma unroll
       for (int n = 0; n < Shape::kKeys / 8; ++n) {
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e) {
-          const float p = Math::weight(w.score[m][n][e], factor, base);
+          const float p = Math::weight(w.score[m][n][e], by, base);
           w.score[m][n][e] = p;
           sum += p;
         }

@@ -1,4 +1,4 @@
-// The instantiations of prefill.cuh. Each file prefill_*.cu defines those of one type; they are compiled for sm_90a alone.
+// The instantiations of prefill.cuh. Each file prefill_*.cu defines those of one type, for plain scores or those with a soft cap or ALiBi; they are compiled for sm_90a alone.
 #pragma once
 
 #include "../kernels.h"
@@ -21,7 +21,9 @@ struct InstanceList {
   const Instance* begin = nullptr;
   const Instance* end = nullptr;
 };
-InstanceList instances_f16();
-InstanceList instances_bf16();
+InstanceList plain_f16();
+InstanceList plain_bf16();
+InstanceList scored_f16();
+InstanceList scored_bf16();
 
 }  // namespace tsr::cuda::sm90

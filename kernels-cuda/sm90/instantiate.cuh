@@ -50,11 +50,11 @@ constexpr Instance instance() {
 }
 
 // T, D, Dv, keys of a tile, consumers. What `choose` in prefill.cu takes is the first that fits.
-template <class T>
+template <class T, bool kScored>
 constexpr Instance kInstances[] = {
-    instance<Shape<T, 64, 64, 128, 3>>(),   instance<Shape<T, 64, 64, 128, 2>>(),
-    instance<Shape<T, 128, 128, 128, 2>>(), instance<Shape<T, 192, 128, 96, 2>>(),
-    instance<Shape<T, 192, 192, 80, 2>>(),  instance<Shape<T, 256, 256, 64, 2>>(),
+    instance<Shape<T, 64, 64, 128, 3, kScored>>(),   instance<Shape<T, 64, 64, 128, 2, kScored>>(),
+    instance<Shape<T, 128, 128, 128, 2, kScored>>(), instance<Shape<T, 192, 128, 96, 2, kScored>>(),
+    instance<Shape<T, 192, 192, 80, 2, kScored>>(),  instance<Shape<T, 256, 256, 64, 2, kScored>>(),
 };
 
 }  // namespace tsr::cuda::sm90

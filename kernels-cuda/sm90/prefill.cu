@@ -15,11 +15,12 @@ using namespace sm90;
 constexpr int64_t kSectionBytes = int64_t{32} << 20;
 constexpr int kWarpgroupRows = 64, kOutRows = 16, kCounterBytes = 64;
 
-InstanceList instances(bool f16) {
+InstanceList instances([[maybe_unused]] bool f16, [[maybe_unused]] bool scored) {
 #if defined(TSR_HAVE_SM90A)
-  return f16 ? instances_f16() : instances_bf16();
+  if (scored) return f16 ? scored_f16() : scored_bf16();
+  return f16 ? plain_f16() : plain_bf16();
 #else
-  return f16 ? InstanceList{} : InstanceList{};
+  return {};
 #endif
 }
 
@@ -32,7 +33,7 @@ bool pages_fit(const Attention& a, int keys) {
 bool triangular(const Attention& a) { return a.causal && a.window_left < 0 && 2 * a.max_queries > a.max_keys; }
 
 const Instance* choose(const Attention& a, const Limits& limits) {
-  const InstanceList list = instances(a.q.type == Type::kF16);
+  const InstanceList list = instances(a.q.type == Type::kF16, !a.plain_score());
   for (const Instance* i = list.begin; i != list.end; ++i) {
     if (i->dim < a.dim || i->value_dim < a.value_dim || i->shared_bytes > limits.shared_per_block) continue;
     if (!pages_fit(a, i->keys)) continue;
@@ -89,7 +90,7 @@ bool counts(const TileCount& n, int64_t multiprocessors) { return n.tiles * n.la
 
 }  // namespace
 
-bool has_wgmma() { return instances(true).begin != nullptr && encoder() != nullptr; }
+bool has_wgmma() { return instances(true, false).begin != nullptr && encoder() != nullptr; }
 
 Plan plan_wgmma(const Attention& a, const Limits& limits) {
   Plan plan;

@@ -29,9 +29,10 @@
 
 namespace tsr::cuda::sm90 {
 
-template <class T, int kDim_, int kValueDim_, int kKeys_, int kConsumers_ = 2>
+template <class T, int kDim_, int kValueDim_, int kKeys_, int kConsumers_ = 2, bool kScored_ = false>
 struct Shape {
   using Element = T;
+  static constexpr bool kScored = kScored_;  ///< with a soft cap or ALiBi
   static constexpr int kDim = kDim_, kValueDim = kValueDim_, kKeys = kKeys_, kConsumers = kConsumers_;
   static constexpr int kWarpgroupRows = 64, kRows = kConsumers * kWarpgroupRows, kWarps = kConsumers * 4;
   static constexpr int kThreads = (kConsumers + 1) * 128, kStages = 2;
@@ -49,10 +50,10 @@ struct Shape {
   static constexpr int kTilesAt = kBarriersAt + 192;
   static constexpr int kTileRing =
       8;  ///< the scheduler is up to three tiles ahead of a consumer, which looks back at one
-  static constexpr int kSharedBytes = kTilesAt + kTileRing * 64;
+  static constexpr int kTileBytes = (sizeof(Tile) + 15) / 16 * 16;
+  static constexpr int kSharedBytes = kTilesAt + kTileRing * kTileBytes;
   static constexpr int kScratchAt = kBarriersAt + 144;
 };
-static_assert(sizeof(Tile) <= 64);
 
 /// Addresses of the barriers. All but v_raw are pairs: stage, slot or tile 0 and 1.
 struct Barriers {
@@ -73,7 +74,7 @@ struct Barriers {
 
 template <class Shape>
 __device__ __forceinline__ Tile& tile_ring(char* shared, uint32_t n) {
-  return reinterpret_cast<Tile*>(shared + Shape::kTilesAt + n % Shape::kTileRing * 64)[0];
+  return reinterpret_cast<Tile*>(shared + Shape::kTilesAt + n % Shape::kTileRing * Shape::kTileBytes)[0];
 }
 
 /// A warp that works out what the block does next, a tile ahead of the copies. That takes about as long as a key tile.
@@ -299,12 +300,17 @@ __device__ __forceinline__ void softmax(float (&s)[kCount], RowState& rows, Resc
     rescale.wanted[0] = __any_sync(~0u, next[0] > rows.maximum[0]);
     rescale.wanted[1] = __any_sync(~0u, next[1] > rows.maximum[1]);
   }
-  const float base[2] = {next[0] == TSR_NEG_INF ? 0.0f : next[0] * factor,
-                         next[1] == TSR_NEG_INF ? 0.0f : next[1] * factor};
+  float by[2], base[2];
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const float top = next[k] == TSR_NEG_INF ? 0.0f : next[k];
+    by[k] = row_factor(top, factor);
+    base[k] = top * by[k];
+  }
   if (!kFirst) {
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      rescale.by[k] = exp2_fast(__fsub_rn(__fmul_rn(rows.maximum[k], factor), base[k]));
+      rescale.by[k] = exp2_fast(__fsub_rn(__fmul_rn(rows.maximum[k], by[k]), base[k]));
       rows.sum[k] *= rescale.by[k];
     }
   }
@@ -316,7 +322,7 @@ __device__ __forceinline__ void softmax(float (&s)[kCount], RowState& rows, Resc
   for (int i = 0; i < kCount / 4; ++i) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      s[4 * i + k] = exp2_fast(__fmaf_rn(s[4 * i + k], factor, -base[k >> 1]));
+      s[4 * i + k] = exp2_fast(__fmaf_rn(s[4 * i + k], by[k >> 1], -base[k >> 1]));
       sum[k >> 1][k & 1] += s[4 * i + k];
     }
     if (i == kMiddle - 1) middle(sum[1][1]);
@@ -342,7 +348,7 @@ struct Consumer {
   /// As many as there are registers for, one more would spill; the two that 256 dims have room for make no difference.
   static constexpr int kHeld = Shape::kConsumers == 3 || Shape::kDim == 256 ? 0
                                : !kTwoSums                                  ? Shape::kDim / 16
-                               : Shape::kValueDim == 128                    ? 3
+                               : Shape::kValueDim == 128                    ? (Shape::kScored ? 0 : 3)
                                                                             : 5;
 
   const Attention& a;
@@ -372,7 +378,9 @@ struct Consumer {
         bars(base + Shape::kBarriersAt),
         group(group),
         lane(threadIdx.x & 31),
-        factor(fmaxf(fabsf(attention.scale) * kLog2e, 1e-37f)),  // a scale of 0: no score notices, and 0 x -inf is NaN
+        // A scale of 0: no score notices, and 0 x -inf is NaN.
+        factor(
+            fmaxf((Shape::kScored && attention.alibi_slopes != nullptr ? 1.0f : unit_of(attention)) * kLog2e, 1e-37f)),
         k_tile(descriptor(base + Shape::kKAt, 16, 1024)),
         v_tile(descriptor(base + Shape::kVAt, Shape::kKeys * 128, 1024)),
         q_first(descriptor(base + Shape::kQAt + group * Shape::kWarpgroupRows * Shape::kDim * 2, 16, 1024)),
@@ -472,6 +480,29 @@ struct Consumer {
           x = visible & 1u << bit ? x : TSR_NEG_INF;
         }
       }
+    }
+  }
+
+  /// What turns what S holds, or its tanh, to natural units.
+  static __device__ __forceinline__ float unit_of(const Attention& a) {
+    return Shape::kScored && a.softcap > 0 ? a.softcap : fabsf(a.scale);
+  }
+  /// Soft cap and ALiBi on the tile of keys from `key` on. With ALiBi S is in natural units afterwards, else in unit_of.
+  __device__ __forceinline__ void score(const Tile& t, int key) {
+    if (a.softcap > 0) {
+      const float inner = fabsf(a.scale) / a.softcap;
+#pragma unroll
+      for (int e = 0; e < kScores; ++e) s[e] = tanh_of(s[e] * inner);
+    }
+    if (a.alibi_slopes == nullptr) return;
+    const float unit = unit_of(a), slope = a.alibi_slopes[t.head];
+    const int thread = thread_read_anew();
+    const int64_t first = int64_t{t.first_query} + group * Shape::kWarpgroupRows + (thread / 32 & 3) * 16 +
+                          (thread & 31) / 4 + t.offset - key - thread % 4 * 2;
+    const float distance[2] = {static_cast<float>(first), static_cast<float>(first + 8)};
+#pragma unroll
+    for (int e = 0; e < kScores; ++e) {
+      s[e] = __fmaf_rn(s[e], unit, -slope * fabsf(distance[e >> 1 & 1] - static_cast<float>(e / 4 * 8 + e % 2)));
     }
   }
 
@@ -641,6 +672,7 @@ struct Consumer {
       scores_done<1>();
     }
     if (lane == 0) barrier_arrive(bars.k_empty + 8 * k_stage);
+    if (Shape::kScored) score(next, key);
     if (kMasked && masked) mask(next, key);
     if (kBoundary) {
       if (!kLate) ended = rows;
@@ -677,6 +709,7 @@ struct Consumer {
     multiply_qk(0);
     scores_done<0>();
     if (lane == 0) barrier_arrive(bars.k_empty);
+    if (Shape::kScored) score(ring(0), ring(0).last_key);
     mask(ring(0), ring(0).last_key);
     softmax<true, -1>(s, rows, rescale, factor, [](float) {});
     round_weights();

@@ -2,6 +2,6 @@
 
 namespace tsr::cuda::sm90 {
 
-InstanceList instances_f16() { return {std::begin(kInstances<__half>), std::end(kInstances<__half>)}; }
+InstanceList plain_f16() { return {std::begin(kInstances<__half, false>), std::end(kInstances<__half, false>)}; }
 
 }  // namespace tsr::cuda::sm90

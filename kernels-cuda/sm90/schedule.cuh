@@ -26,6 +26,7 @@ struct Tile {
   int32_t count;
   int32_t clean_from;  ///< values of keys outside [clean_from, clean_to) may be anything, and are made zero
   int32_t clean_to;
+  int32_t offset;  ///< query i stands at key i + offset
 };
 
 /// Fills in a Tile. All arithmetic that could leave 32 bits is cut to where it makes no difference.
@@ -45,6 +46,7 @@ __device__ __forceinline__ void make_tile(const Attention& a, const sm80::Place&
   t.low = static_cast<int32_t>(clamped(v.offset - v.left, -kFar, kFar));
   t.high = static_cast<int32_t>(clamped(v.offset + v.right + 1, -kFar, kFar));
   t.count = static_cast<int32_t>(v.key_count);
+  t.offset = static_cast<int32_t>(v.offset);
   const Span all = v.keys(Span{0, s.queries});
   t.clean_from = static_cast<int32_t>(all.begin);
   // Behind the memory that copies read there are zeros.

@@ -103,7 +103,7 @@ std::vector<Variant> make_catalogue(const Limits& limits) {
   if (!wgmma.usable)
     wgmma.reason = text("needs sm_90a code on a device of compute capability 9.0, this is sm_", limits.arch);
   wgmma.q_dtypes = wgmma.kv_dtypes = wgmma.out_dtypes = kHalfTypes;
-  wgmma.lacks = kFeatureMixedTypes | kFeatureWideValues | kFeatureSoftcap | kFeatureAlibi | kFeatureBias | kFeatureMask;
+  wgmma.lacks = kFeatureMixedTypes | kFeatureWideValues | kFeatureBias | kFeatureMask;
   wgmma.alignment = 16;
   wgmma.refuses = wgmma_refuses;
 

@@ -28,6 +28,16 @@ export const tiles: Case[] = [
     causal: true,
     types: "f16",
   }),
+  attention(
+    "tiles/scale/1e8",
+    "scores so large that rounding them once more is off by whole exponents",
+    [1, 70, 130, 2, 1, 64],
+    {
+      scale: 1e8,
+      causal: true,
+      types: "f16",
+    },
+  ),
   attention("tiles/paged", "keys in pages smaller than a tile, shuffled", [2, 70, 590, 2, 1, 64], {
     lengthsK: [590, 451],
     pages: { size: 16 },
