@@ -1,4 +1,4 @@
-// Adapters that the CPU plays, and how a process comes to see one: the loader takes the driver that VK_ICD_FILENAMES names.
+// Adapters, most played by the CPU, and how a process comes to see one: the loader takes the driver that VK_ICD_FILENAMES names.
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
@@ -16,7 +16,7 @@ function lavapipe() {
 
 const libraries = () => [process.env.LD_LIBRARY_PATH, chromium].filter(Boolean).join(":");
 
-/** @type {() => { name: string, env?: Record<string, string>, missing?: string }[]} */
+/** @type {() => { name: string, env?: Record<string, string>, missing?: string, named?: boolean }[]} */
 export function adapters() {
   const icd = lavapipe();
   const list = [
@@ -39,5 +39,7 @@ export function adapters() {
       });
   }
   for (const one of list) if (one.env) one.env.LD_LIBRARY_PATH = libraries();
+  // The driver of a real GPU, where the system has one: asked for by name alone.
+  list.push({ name: "gpu", env: {}, named: true });
   return list;
 }

@@ -26,8 +26,8 @@ if (!existsSync(join(dawn, "node_modules/webgpu"))) {
 }
 
 let failed = false;
-for (const { name, env, missing } of [...adapters(), { name: "chromium", env: {} }]) {
-  if (wanted.length > 0 && !wanted.includes(name)) continue;
+for (const { name, env, missing, named } of [...adapters(), { name: "chromium", env: {} }]) {
+  if (wanted.length > 0 || named ? !wanted.includes(name) : false) continue;
   const absent =
     name !== "chromium" && !existsSync(join(dawn, "node_modules/webgpu"))
       ? "the package webgpu can't be installed"
