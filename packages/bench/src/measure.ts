@@ -4,9 +4,9 @@
  * On a device with queues: a sample is a batch of calls back to back, recorded as a graph where the device has graphs, so
  * that the host's pace doesn't count; between batches lies a mark, and a sample is the time between two marks by the
  * device's clock. All batches are enqueued before the first is waited for. Elsewhere a sample is the host's time of
- * awaited calls, one after the other.
+ * awaited calls, one after the other; on a queue that can't be marked (WebGPU) until it is empty.
  */
-import type { Engine, Mark } from "@tessera/core";
+import { type Engine, type Mark, TesseraError } from "@tessera/core";
 
 export interface Plan {
   readonly repeats: number;
@@ -31,10 +31,21 @@ export type Call = () => Promise<unknown>;
 
 /** @param calls the same call over different memory: batches cycle through them */
 export function sample(engine: Engine, calls: readonly Call[], plan: Plan): Promise<Sampled> {
-  return engine.device.caps.async ? byDevice(engine, calls, plan) : byHost(calls, plan);
+  if (!engine.device.caps.async) return byHost(calls, plan);
+  return canMark(engine) ? byDevice(engine, calls, plan) : byHost(calls, plan, () => engine.synchronize());
 }
 
-async function byHost(calls: readonly Call[], plan: Plan): Promise<Sampled> {
+function canMark(engine: Engine): boolean {
+  try {
+    engine.mark().dispose();
+    return true;
+  } catch (error) {
+    if (error instanceof TesseraError && error.code === "unsupported") return false;
+    throw error;
+  }
+}
+
+async function byHost(calls: readonly Call[], plan: Plan, finish?: Call): Promise<Sampled> {
   let turn = 0;
   const timed = async (count: number) => {
     const start = performance.now();
@@ -42,6 +53,7 @@ async function byHost(calls: readonly Call[], plan: Plan): Promise<Sampled> {
       plan.signal?.throwIfAborted();
       await calls[turn++ % calls.length]!();
     }
+    await finish?.();
     return (performance.now() - start) / count;
   };
   let least = Number.POSITIVE_INFINITY;

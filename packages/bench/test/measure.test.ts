@@ -1,4 +1,4 @@
-import type { Engine } from "@tessera/core";
+import { type Engine, TesseraError } from "@tessera/core";
 import { describe, expect, it } from "vitest";
 import { sample } from "../src/measure.js";
 import { normals, period } from "../src/random.js";
@@ -65,6 +65,20 @@ function device(ms: number, graphs: boolean) {
 const plan = { repeats: 20, sampleMs: 1, warmUpMs: 0 };
 
 describe("a device with queues", () => {
+  it("that can't be marked is timed by the host, until its queue is empty", async () => {
+    const { engine, log } = device(0.03, false);
+    const unmarked = Object.assign(engine, {
+      mark: () => {
+        throw new TesseraError("unsupported", "no queue to mark");
+      },
+    });
+    const pause = () => new Promise<void>((resolve) => setTimeout(resolve, 2));
+    Object.assign(unmarked, { synchronize: () => (log.waited++, pause()) });
+    const sampled = await sample(unmarked, [async () => {}], { ...plan, repeats: 3, sampleMs: 0.001 });
+    expect(sampled.clock).toBe("host");
+    expect(log.waited).toBeGreaterThanOrEqual(6); // three to learn how long a call takes, and each sample
+    expect(Math.min(...sampled.samples)).toBeGreaterThan(1 / sampled.callsPerSample);
+  });
   it.each([true, false])(
     "is timed by its own clock, in batches of whole rounds over all inputs (graphs: %s)",
     async (graphs) => {
