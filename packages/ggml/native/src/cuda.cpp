@@ -70,15 +70,19 @@ std::map<ggml_backend_t, std::unique_ptr<Backend>>& backends() {
 }
 
 std::unique_ptr<Backend> Backend::make(const Device& device, ggml_backend_t theirs, std::string* why) {
-  tsr_context* context = device.engine->context(device.index, 0, why);
-  if (context == nullptr) return nullptr;
-  std::unique_ptr<Backend> made(new Backend(device.engine->table(), context, device.small, theirs));
+  if (fn.backend_device(theirs) != theirs->device) {
+    *why = "its back end's table isn't laid out as the plug-in knows it";
+    return nullptr;
+  }
   const ggml_backend_device_i& table = theirs->device->iface;
   if (theirs->iface.event_record == nullptr || theirs->iface.event_wait == nullptr || table.event_new == nullptr ||
       table.event_free == nullptr) {
     *why = "this runtime's CUDA back end has no events";
     return nullptr;
   }
+  tsr_context* context = device.engine->context(device.index, 0, why);
+  if (context == nullptr) return nullptr;
+  std::unique_ptr<Backend> made(new Backend(device.engine->table(), context, device.small, theirs));
   for (ggml_backend_event_t* event : {&made->theirs_done_, &made->ours_done_}) {
     *event = table.event_new(theirs->device);
     if (*event != nullptr) continue;
@@ -205,6 +209,22 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char* parameters) {
 /** Named CUDA0, CUDA1, …: HIP's are ROCm0, …. */
 bool is_cuda(ggml_backend_dev_t device) { return std::strncmp(device->iface.get_name(device), "CUDA", 4) == 0; }
 
+/**
+ * Its tables are those of the plug-in's headers. A runtime asks for the plug-in's version when ggml_backend_init has returned,
+ * which is too late for what is written here. What follows a table is where it should be if the table has the right size.
+ */
+bool known_layout(ggml_backend_dev_t device, std::string* why) {
+  ggml_backend_reg_t reg = fn.dev_reg(device);
+  if (reg->api_version != GGML_BACKEND_API_VERSION) {  // every version's first field
+    *why = "this runtime's back ends are of version " + std::to_string(reg->api_version) + ", the plug-in of " +
+           std::to_string(GGML_BACKEND_API_VERSION);
+    return false;
+  }
+  if (device->reg == reg) return true;
+  *why = "the table of this runtime's CUDA device isn't laid out as the plug-in knows it";
+  return false;
+}
+
 }  // namespace
 
 bool has_cuda() {
@@ -220,8 +240,8 @@ bool enter_cuda(Engine& engine, bool small, std::string* why) {
     *why = "this runtime has no CUDA device";
     return false;
   }
-  if (fn.graph_view == nullptr) {
-    *why = "this runtime doesn't export ggml_graph_view";
+  if (fn.graph_view == nullptr || fn.dev_reg == nullptr || fn.backend_device == nullptr) {
+    *why = "this runtime doesn't export ggml_graph_view, ggml_backend_dev_backend_reg or ggml_backend_get_device";
     return false;
   }
   // With this variable it runs parts of a graph on several streams, from a fork before an attention to that attention.
@@ -235,6 +255,11 @@ bool enter_cuda(Engine& engine, bool small, std::string* why) {
   for (size_t i = 0; i < fn.dev_count(); i++) {
     ggml_backend_dev_t device = fn.dev_get(i);
     if (!is_cuda(device)) continue;
+    if (!known_layout(device, why)) return entered > 0;
+    if (device->iface.init_backend == init_backend) {  // ours would call itself
+      entered++;
+      continue;
+    }
     const int index = std::atoi(device->iface.get_name(device) + 4);  // both count what CUDA_VISIBLE_DEVICES leaves
     if (index >= engine.device_count()) continue;
     devices()[device] = {&engine, index, small, device->iface.init_backend};

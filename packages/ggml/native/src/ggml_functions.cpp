@@ -51,6 +51,8 @@ bool find_functions(void* caller, std::string* why) {
   find(library, "ggml_backend_buft_is_host", fn.buft_is_host, missing);
   find(library, "ggml_backend_dev_count", fn.dev_count, ignored);
   find(library, "ggml_backend_dev_get", fn.dev_get, ignored);
+  find(library, "ggml_backend_dev_backend_reg", fn.dev_reg, ignored);
+  find(library, "ggml_backend_get_device", fn.backend_device, ignored);
   find(library, "ggml_graph_view", fn.graph_view, ignored);
   find(library, "ggml_log_internal", fn.log_internal, ignored);
   if (!missing.empty()) {

@@ -33,6 +33,8 @@ struct Functions {
   // For CUDA devices; nullptr if not found. The registry is beside ggml-base.
   decltype(&::ggml_backend_dev_count) dev_count;
   decltype(&::ggml_backend_dev_get) dev_get;
+  decltype(&::ggml_backend_dev_backend_reg) dev_reg;
+  decltype(&::ggml_backend_get_device) backend_device;
   GraphView (*graph_view)(ggml_cgraph* graph, int begin, int end);
   // Absent from headers and from older runtimes: nullptr if not found.
   void (*log_internal)(enum ggml_log_level level, const char* format, ...);

@@ -99,8 +99,11 @@ ggml_backend_t init_theirs(ggml_backend_dev_t device, const char*) {
   return backend;
 }
 
+ggml_backend_reg registry = {GGML_BACKEND_API_VERSION, {}, nullptr}, elsewhere = registry;
+
 ggml_backend_device make_device(const char* (*name)(ggml_backend_dev_t)) {
   ggml_backend_device device = {};
+  device.reg = &registry;
   device.iface.get_name = name;
   device.iface.init_backend = init_theirs;
   device.iface.event_new = new_event;
@@ -119,6 +122,8 @@ void play_ggml() {
   };
   fn.dev_count = [] { return runtime_devices; };
   fn.dev_get = [](size_t i) { return &runtime[i]; };
+  fn.dev_reg = [](ggml_backend_dev_t) { return &registry; };
+  fn.backend_device = [](ggml_backend_t backend) { return backend->device; };
   fn.graph_n_nodes = [](ggml_cgraph* graph) { return reinterpret_cast<Graph*>(graph)->count; };
   fn.graph_node = [](ggml_cgraph* graph, int i) { return reinterpret_cast<Graph*>(graph)->nodes[i]; };
   fn.graph_view = [](ggml_cgraph* graph, int begin, int end) {
@@ -259,20 +264,24 @@ void declines(const tsr_backend& table, tsr_context* context) {
   no("no keys", true, "no queries or no keys", [](Case& c) { c.keys = 0, c.mask = nullptr; });
   no("masks of some heads", true, "repeats", [](Case& c) { c.mask_heads = 2; });
   no("a small one", false, "small", [](Case&) {});
-  const auto worth = [&](int64_t queries, int64_t keys, int64_t kv_heads) {
+  const auto worth = [&](int64_t queries, int64_t keys, int64_t kv_heads, tsr_dtype type) {
     AttentionOp op = {};
     op.batches = 1, op.queries = queries, op.keys = keys, op.heads = 4 * kv_heads, op.kv_heads = kv_heads;
     op.head_dim = op.value_dim = 128;
     op.q = op.out = {nullptr, TSR_F32, 0, 512 * kv_heads, 128};
-    op.k = op.v = {nullptr, TSR_F16, 0, 128 * kv_heads, 128};
+    op.k = op.v = {nullptr, type, 0, 128 * kv_heads, 128};
     std::string why;
     DeviceAttention attention(table, context, false);
     return attention.takes(op, &why) ? "taken" : why;
   };
-  expect(worth(1, 11718, 8) != "taken", "a token over 11,718 keys was taken");
-  expect(worth(1, 11719, 8) == "taken", "a token over 11,719 keys was left: " + worth(1, 11719, 8));
-  expect(worth(512, 953, 8) != "taken", "512 tokens over 953 keys were taken");
-  expect(worth(512, 954, 8) == "taken", "512 tokens over 954 keys were left: " + worth(512, 954, 8));
+  const auto from = [&](int64_t queries, int64_t keys, tsr_dtype type, const std::string& name) {
+    expect(worth(queries, keys - 1, 8, type) != "taken", name + ": one key less was taken");
+    expect(worth(queries, keys, 8, type) == "taken", name + " was left: " + worth(queries, keys, 8, type));
+  };
+  from(1, 46875, TSR_F16, "a token over 46,875 keys");
+  from(1, 12208, TSR_Q8_0, "a token over 12,208 keys in q8_0");
+  from(1, 12208, TSR_Q4_0, "a token over 12,208 keys in q4_0");
+  from(512, 1908, TSR_F16, "512 tokens over 1,908 keys");
 }
 
 using Words = std::vector<std::string>;
@@ -295,11 +304,18 @@ void in_graphs(Engine& engine) {
   expect(has_cuda() && !enter_cuda(engine, true, &why) && why.find("ggml_graph_view") != std::string::npos,
          "no graph_view: " + why);
   fn.graph_view = view;
+  registry.api_version++;
+  expect(!enter_cuda(engine, true, &why) && why.find("back ends are of version") != std::string::npos,
+         "another version: " + why);
+  registry.api_version--;
+  runtime[1].reg = &elsewhere;
+  expect(!enter_cuda(engine, true, &why) && why.find("isn't laid out") != std::string::npos, "another table: " + why);
+  runtime[1].reg = &registry;
   setenv("GGML_CUDA_GRAPH_OPT", "1", 1);
   expect(!enter_cuda(engine, true, &why) && why.find("GGML_CUDA_GRAPH_OPT") != std::string::npos, "streams: " + why);
   unsetenv("GGML_CUDA_GRAPH_OPT");
   expect(runtime[1].iface.init_backend == init_theirs, "a device was entered for nothing");
-  expect(enter_cuda(engine, true, &why), "can't enter: " + why);
+  for (int time = 0; time < 2; time++) expect(enter_cuda(engine, true, &why), "can't enter: " + why);
   expect(runtime[0].iface.init_backend == init_theirs, "ggml's CPU was entered");
   expect(runtime[1].iface.init_backend != init_theirs, "CUDA0 wasn't entered");
   expect(runtime[2].iface.init_backend == init_theirs, "CUDA1 was entered, which the engine hasn't");
@@ -309,6 +325,12 @@ void in_graphs(Engine& engine) {
   expect(backend->iface.graph_compute == compute_theirs, "entered a back end without events");
   backend->iface.free(backend);
   events = true;
+  const auto device_of = fn.backend_device;
+  fn.backend_device = [](ggml_backend_t) { return &runtime[0]; };
+  backend = runtime[1].iface.init_backend(&runtime[1], nullptr);
+  expect(backend->iface.graph_compute == compute_theirs, "entered a back end of another layout");
+  backend->iface.free(backend);
+  fn.backend_device = device_of;
 
   backend = runtime[1].iface.init_backend(&runtime[1], nullptr);
   const auto run = [&](std::vector<ggml_tensor*> nodes) {
