@@ -17,7 +17,8 @@ struct Ending {
 __device__ __forceinline__ Ending end_row(const Attention& a, int64_t head, float maximum, float sum) {
   float factor = 1;
   if (a.sinks != nullptr) {
-    const float sink = a.sinks[head] * kLog2e;
+    const float sink =
+        __fmul_rn(a.sinks[head], kLog2e);  // never fused with what follows: base is this product, rounded
     const float next = fmaxf(maximum, sink);
     const float base = next == TSR_NEG_INF ? 0.0f : next;
     factor = exp2_fast(maximum - base);

@@ -13,11 +13,26 @@ constexpr float kLn2 = 0.6931471805599453f;
 constexpr float kBiasLimit = 8.507059173023462e37f;  // 2^126: stays finite in base 2
 #define TSR_NEG_INF __int_as_float(0xff800000)
 
-/// What a row's scores are multiplied by, to base 2. A weight's exponent is score x factor - maximum x factor in one FMA, and the latter is
+/// What a row's scores are multiplied by, to base 2, and what comes off then: maximum x factor. A weight's exponent is one FMA, but base is
 /// rounded: from 2^26 on by more than fp16 has exponents for. There the factor is cut to a power of two, whose products are exact: that moves
 /// exponents that matter (down to -32) by 16 at most, which is what 2^-22 of such a score allows (docs/semantics.md, "Numbers").
-__device__ __forceinline__ float row_factor(float maximum, float factor) {
-  return fabsf(maximum * factor) > 67108864.0f ? __uint_as_float(__float_as_uint(factor) & 0x7f800000u) : factor;
+struct RowFactor {
+  float by, base;
+};
+TSR_HOST_DEVICE inline float power_of_two_below(float factor) {
+  union {
+    float value;
+    uint32_t bits;
+  } x{factor};
+  x.bits &= 0x7f800000u;
+  return x.value;
+}
+/// power: power_of_two_below(factor).
+__device__ __forceinline__ RowFactor row_factor(float maximum, float factor, float power) {
+  const float top = maximum == TSR_NEG_INF ? 0.0f : maximum;  // a row that saw nothing
+  const float base = top * factor, exact = top * power;
+  const bool far = fabsf(base) > 67108864.0f;
+  return {far ? power : factor, far ? exact : base};
 }
 
 /// One query row's view of its options.

@@ -171,8 +171,7 @@ __device__ __forceinline__ void softmax(Walk<Shape>& w, float factor) {
   for (int m = 0; m < Shape::kBlocks; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float top = w.maximum[m][half] == TSR_NEG_INF ? 0.0f : w.maximum[m][half];
-      const float by = row_factor(top, factor), base = top * by;
+      const auto [by, base] = row_factor(w.maximum[m][half], factor, power_of_two_below(factor));
       float sum = 0;
 #pragma unroll
       for (int n = 0; n < Shape::kKeys / 8; ++n) {

@@ -17,6 +17,8 @@ struct Launch {
   uint32_t total = 0;           ///< query tiles
   int32_t box_rows = 0;         ///< keys that one copy brings: a key tile, or a page if that is less
   uint32_t* counter = nullptr;  ///< 0 at the start; NULL: there is a block for each tile
+  float factor = 0;             ///< of what softmax gets, to base 2; above 0
+  float power = 0;              ///< power_of_two_below(factor)
 };
 
 }  // namespace tsr::cuda::sm90

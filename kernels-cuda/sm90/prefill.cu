@@ -2,6 +2,9 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+#include <cmath>
+
+#include "../common/score.cuh"
 #include "../kernels.h"
 #include "instances.h"
 #include "launch.h"
@@ -119,6 +122,10 @@ cudaError_t launch_instance(const Instance* instance, const Attention& a, int64_
                   static_cast<uint32_t>(clamped((kv_heads > 0 ? kv_heads : 1) * a.group, 1, lanes))};
   launch.total = static_cast<uint32_t>(tiles * lanes);
   launch.box_rows = box_rows(a, instance->keys);
+  // With ALiBi scores come in natural units, with a soft cap alone as its tanh. A scale of 0: no score notices, and 0 x -inf is NaN.
+  const float unit = a.alibi_slopes != nullptr ? 1.0f : a.softcap > 0 ? a.softcap : std::fabs(a.scale);
+  launch.factor = std::fmax(unit * kLog2e, 1e-37f);
+  launch.power = power_of_two_below(launch.factor);
   if (counts({tiles, lanes}, multiprocessors)) launch.counter = static_cast<uint32_t*>(workspace);
 
   Maps maps;

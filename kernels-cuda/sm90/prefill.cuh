@@ -285,7 +285,7 @@ struct Rescale {
 /// Scores to weights 2^(factor (score - maximum)), factor > 0. kFirst: the row's first tile. Calls middle(x) once n8 block
 /// kMiddle - 1 is through, x being a value of that moment.
 template <bool kFirst, int kMiddle, int kCount, class Middle>
-__device__ __forceinline__ void softmax(float (&s)[kCount], RowState& rows, Rescale& rescale, float factor,
+__device__ __forceinline__ void softmax(float (&s)[kCount], RowState& rows, Rescale& rescale, float factor, float power,
                                         Middle&& middle) {
   float top[2][2] = {{s[0], s[1]}, {s[2], s[3]}};
 #pragma unroll
@@ -300,29 +300,23 @@ __device__ __forceinline__ void softmax(float (&s)[kCount], RowState& rows, Resc
     rescale.wanted[0] = __any_sync(~0u, next[0] > rows.maximum[0]);
     rescale.wanted[1] = __any_sync(~0u, next[1] > rows.maximum[1]);
   }
-  float by[2], base[2];
-#pragma unroll
-  for (int k = 0; k < 2; ++k) {
-    const float top = next[k] == TSR_NEG_INF ? 0.0f : next[k];
-    by[k] = row_factor(top, factor);
-    base[k] = top * by[k];
-  }
+  const RowFactor row[2] = {row_factor(next[0], factor, power), row_factor(next[1], factor, power)};
   if (!kFirst) {
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      rescale.by[k] = exp2_fast(__fsub_rn(__fmul_rn(rows.maximum[k], by[k]), base[k]));
+      rescale.by[k] = exp2_fast(__fsub_rn(__fmul_rn(rows.maximum[k], row[k].by), row[k].base));
       rows.sum[k] *= rescale.by[k];
     }
   }
   rows.maximum[0] = next[0];
   rows.maximum[1] = next[1];
   float sum[2][2] = {};
-  if (kMiddle == 0) middle(base[0]);
+  if (kMiddle == 0) middle(row[0].base);
 #pragma unroll
   for (int i = 0; i < kCount / 4; ++i) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      s[4 * i + k] = exp2_fast(__fmaf_rn(s[4 * i + k], by[k >> 1], -base[k >> 1]));
+      s[4 * i + k] = exp2_fast(__fmaf_rn(s[4 * i + k], row[k >> 1].by, -row[k >> 1].base));
       sum[k >> 1][k & 1] += s[4 * i + k];
     }
     if (i == kMiddle - 1) middle(sum[1][1]);
@@ -348,17 +342,17 @@ struct Consumer {
   /// As many as there are registers for, one more would spill; the two that 256 dims have room for make no difference.
   static constexpr int kHeld = Shape::kConsumers == 3 || Shape::kDim == 256 ? 0
                                : !kTwoSums                                  ? Shape::kDim / 16
-                               : Shape::kValueDim == 128                    ? (Shape::kScored ? 0 : 3)
+                               : Shape::kValueDim == 128                    ? (Shape::kScored ? 0 : 2)
                                                                             : 5;
 
   const Attention& a;
   const Maps& maps;
+  const Launch& launch;
   const uint32_t base;
   char* const shared;
   const Barriers bars;
   const int group;  ///< which consumer; the same across the warp, and known to be
   const int lane;
-  const float factor;
   const uint64_t k_tile, v_tile, q_first;
   uint64_t q_tile;
   uint32_t done = 0;  ///< key tiles
@@ -369,18 +363,16 @@ struct Consumer {
   RowState rows, ended;                   ///< of this query tile, and of the one whose O is about to leave
   Rescale rescale;
 
-  __device__ __forceinline__ Consumer(const Attention& attention, const Maps& maps, uint32_t base, char* shared,
-                                      int group)
+  __device__ __forceinline__ Consumer(const Attention& attention, const Maps& maps, const Launch& launch, uint32_t base,
+                                      char* shared, int group)
       : a(attention),
         maps(maps),
+        launch(launch),
         base(base),
         shared(shared),
         bars(base + Shape::kBarriersAt),
         group(group),
         lane(threadIdx.x & 31),
-        // A scale of 0: no score notices, and 0 x -inf is NaN.
-        factor(
-            fmaxf((Shape::kScored && attention.alibi_slopes != nullptr ? 1.0f : unit_of(attention)) * kLog2e, 1e-37f)),
         k_tile(descriptor(base + Shape::kKAt, 16, 1024)),
         v_tile(descriptor(base + Shape::kVAt, Shape::kKeys * 128, 1024)),
         q_first(descriptor(base + Shape::kQAt + group * Shape::kWarpgroupRows * Shape::kDim * 2, 16, 1024)),
@@ -483,11 +475,7 @@ struct Consumer {
     }
   }
 
-  /// What turns what S holds, or its tanh, to natural units.
-  static __device__ __forceinline__ float unit_of(const Attention& a) {
-    return Shape::kScored && a.softcap > 0 ? a.softcap : fabsf(a.scale);
-  }
-  /// Soft cap and ALiBi on the tile of keys from `key` on. With ALiBi S is in natural units afterwards, else in unit_of.
+  /// Soft cap and ALiBi on the tile of keys from `key` on. With ALiBi S is in natural units afterwards, else softcap (without one, scale) times them.
   __device__ __forceinline__ void score(const Tile& t, int key) {
     if (a.softcap > 0) {
       const float inner = fabsf(a.scale) / a.softcap;
@@ -495,7 +483,7 @@ struct Consumer {
       for (int e = 0; e < kScores; ++e) s[e] = tanh_of(s[e] * inner);
     }
     if (a.alibi_slopes == nullptr) return;
-    const float unit = unit_of(a), slope = a.alibi_slopes[t.head];
+    const float unit = a.softcap > 0 ? a.softcap : fabsf(a.scale), slope = a.alibi_slopes[t.head];
     const int thread = thread_read_anew();
     const int64_t first = int64_t{t.first_query} + group * Shape::kWarpgroupRows + (thread / 32 & 3) * 16 +
                           (thread & 31) / 4 + t.offset - key - thread % 4 * 2;
@@ -531,11 +519,11 @@ struct Consumer {
     const int thread = thread_read_anew(), lane = thread & 31, warp = thread / 32 & 3;
     const int first_row = t.first_query + group * Shape::kWarpgroupRows + warp * 16;
     const auto last_row = static_cast<int>(a.packed_q ? t.queries : a.query_rows);
-    float top[2] = {of.maximum[0] * factor, of.maximum[1] * factor};
+    float top[2] = {of.maximum[0] * launch.factor, of.maximum[1] * launch.factor};
     float sum[2] = {sum_of_quad(of.sum[0]), sum_of_quad(of.sum[1])};
     factors[0] = factors[1] = 1.0f;
-    if (a.sinks != nullptr) {  // one more weight; a row that saw nothing has it alone
-      const float sink = a.sinks[t.head] * kLog2e;
+    if (a.sinks != nullptr) {                                 // one more weight; a row that saw nothing has it alone
+      const float sink = __fmul_rn(a.sinks[t.head], kLog2e);  // not fused with what follows
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float next = fmaxf(top[half], sink), base = next == TSR_NEG_INF ? 0.0f : next;
@@ -676,11 +664,11 @@ struct Consumer {
     if (kMasked && masked) mask(next, key);
     if (kBoundary) {
       if (!kLate) ended = rows;
-      softmax<true, kWaitAt>(s, rows, rescale, factor, values_done);
+      softmax<true, kWaitAt>(s, rows, rescale, launch.factor, launch.power, values_done);
       round_weights();
       if (!kLate && !kShadow) finish(before, ended);
     } else {
-      softmax<false, kWaitAt>(s, rows, rescale, factor, values_done);
+      softmax<false, kWaitAt>(s, rows, rescale, launch.factor, launch.power, values_done);
       round_weights();
       if (kLate) shrink_out();
     }
@@ -711,7 +699,7 @@ struct Consumer {
     if (lane == 0) barrier_arrive(bars.k_empty);
     if (Shape::kScored) score(ring(0), ring(0).last_key);
     mask(ring(0), ring(0).last_key);
-    softmax<true, -1>(s, rows, rescale, factor, [](float) {});
+    softmax<true, -1>(s, rows, rescale, launch.factor, launch.power, [](float) {});
     round_weights();
     for (uint32_t n = 0;; ++n) {
       const Tile& t = ring(n);
@@ -804,7 +792,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     }
   } else {
     take_registers<Shape::kConsumerRegisters>();
-    Consumer<Shape> consumer(a, maps, base, shared, warpgroup - 1);
+    Consumer<Shape> consumer(a, maps, launch, base, shared, warpgroup - 1);
     consumer.run();
   }
 }
