@@ -5,6 +5,7 @@ const sm80 = "kernels-cuda/sm80/prefill.cuh";
 const walk = "kernels-cuda/sm80/walk.cuh";
 const ladder = "kernels-cuda/ladder/ladder.cuh";
 const score = "kernels-cuda/common/score.cuh";
+const scoreTile = "kernels-cuda/sm80/score_tile.cuh";
 const output = "kernels-cuda/common/output.cuh";
 const append = "kernels-cuda/common/append.cu";
 const merge = "kernels-cuda/common/merge.cu";
@@ -97,10 +98,46 @@ export const mutations = [
     name: "score-bias-clamp",
     breaks: "a bias of 3e38 isn't clamped",
     file: score,
-    find: "score += bias > kBiasLimit && bias != -TSR_NEG_INF ? kBiasLimit : bias;",
-    replace: "score += bias;",
+    find: "return score + (bias > kBiasLimit && bias != -TSR_NEG_INF ? kBiasLimit : bias);",
+    replace: "return score + bias;",
     cases: "bias",
-    kernels: plain,
+    kernels: [...plain, ...mma],
+  },
+  {
+    name: "score-far",
+    breaks: "a row's factor isn't cut where the product of maximum and factor is rounded by whole exponents",
+    file: score,
+    find: "const bool far = fabsf(base) > 67108864.0f;",
+    replace: "const bool far = false;",
+    cases: "tiles/scale",
+    kernels: mma,
+  },
+  {
+    name: "score-tanh",
+    breaks: "tanh is 1 beyond 0.625",
+    file: score,
+    find: "__fdividef(1.0f - e, 1.0f + e)",
+    replace: "1.0f",
+    cases: "softcap",
+    kernels: [...plain, ...mma],
+  },
+  {
+    name: "mma-alibi-sign",
+    breaks: "distance helps instead of hurting",
+    file: scoreTile,
+    find: "x -= slope *",
+    replace: "x += slope *",
+    cases: "alibi",
+    kernels: mma,
+  },
+  {
+    name: "mma-mask-pair",
+    breaks: "the second key of a pair takes the first's mask",
+    file: scoreTile,
+    find: "second = change(second, values.y);",
+    replace: "second = change(second, values.x);",
+    cases: "mask|bias",
+    kernels: mma,
   },
   {
     name: "sink-left-out",
