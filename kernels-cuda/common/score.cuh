@@ -72,6 +72,11 @@ __device__ __forceinline__ float tanh_of(float x) {
   return fabsf(x) < 0.625f ? near : copysignf(__fdividef(1.0f - e, 1.0f + e), x);
 }
 
+/// What scores are multiplied by before tanh. A cap that is hardly above 0 makes it infinite, and 0 times that is NaN.
+__device__ __forceinline__ float cap_factor(float scale, float softcap) {
+  return fmaxf(fminf(scale / softcap, 3e38f), -3e38f);
+}
+
 /// A score and its bias: finite ones are clamped, NaN and +inf show. Compared, not clamped by fminf, which would hide a NaN.
 __device__ __forceinline__ float add_bias(float score, float bias) {
   if (bias == TSR_NEG_INF) return bias;

@@ -95,7 +95,7 @@ __device__ __forceinline__ void score_tile(Walk<Shape>& w, const Attention& a, c
       const TileRow<Shape, kEdge> t{w.score[m], half, keys.x - column, keys.y - column};
       const int64_t i = static_cast<int64_t>(place.tile) * Shape::kRows + row;
       if (a.softcap > 0) {
-        const float inner = a.scale / a.softcap;
+        const float inner = cap_factor(a.scale, a.softcap);
         t.each([&](float& x, int) { x = a.softcap * tanh_of(x * inner); });
       } else {
         t.each([&](float& x, int) { x *= a.scale; });

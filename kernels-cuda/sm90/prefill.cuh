@@ -478,7 +478,7 @@ struct Consumer {
   /// Soft cap and ALiBi on the tile of keys from `key` on. With ALiBi S is in natural units afterwards, else softcap (without one, scale) times them.
   __device__ __forceinline__ void score(const Tile& t, int key) {
     if (a.softcap > 0) {
-      const float inner = fabsf(a.scale) / a.softcap;
+      const float inner = cap_factor(fabsf(a.scale), a.softcap);
 #pragma unroll
       for (int e = 0; e < kScores; ++e) s[e] = tanh_of(s[e] * inner);
     }
