@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -141,7 +140,7 @@ enum ggml_status Backend::give(ggml_cgraph* graph, int begin, int end) {
   return original_.graph_compute(theirs_, reinterpret_cast<ggml_cgraph*>(&view));
 }
 
-enum ggml_status Backend::compute(ggml_cgraph* graph) try {
+enum ggml_status Backend::compute(ggml_cgraph* graph) {
   if (!to_them()) return GGML_STATUS_FAILED;  // after a graph that was given up
   attention_.forget_masks();
   const int count = fn.graph_n_nodes(graph);
@@ -156,8 +155,6 @@ enum ggml_status Backend::compute(ggml_cgraph* graph) try {
   if (begin == 0 && !our_turn_) return original_.graph_compute(theirs_, graph);
   const enum ggml_status status = give(graph, begin, count);
   return to_them() ? status : GGML_STATUS_FAILED;
-} catch (const std::bad_alloc&) {
-  return GGML_STATUS_ALLOC_FAILED;
 }
 
 Backend* of(ggml_backend_t theirs) {
@@ -166,32 +163,47 @@ Backend* of(ggml_backend_t theirs) {
   return found != backends().end() ? found->second.get() : nullptr;
 }
 
-enum ggml_status graph_compute(ggml_backend_t theirs, ggml_cgraph* graph) { return of(theirs)->compute(graph); }
+// ggml calls these as C: nothing may be thrown at it.
+
+enum ggml_status graph_compute(ggml_backend_t theirs, ggml_cgraph* graph) try {
+  return of(theirs)->compute(graph);
+} catch (const std::bad_alloc&) {
+  return GGML_STATUS_ALLOC_FAILED;
+} catch (...) {
+  log(GGML_LOG_LEVEL_ERROR, "tessera: a graph failed with an exception");
+  return GGML_STATUS_FAILED;
+}
 
 void free_backend(ggml_backend_t theirs) {
-  std::unique_ptr<Backend> own;
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    own = std::move(backends()[theirs]);
-    backends().erase(theirs);
+  try {
+    std::unique_ptr<Backend> own;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      const auto found = backends().find(theirs);
+      own = std::move(found->second);
+      backends().erase(found);
+    }
+    if (theirs->iface.synchronize != nullptr) theirs->iface.synchronize(theirs);
+    own->leave();
+  } catch (...) {
+    log(GGML_LOG_LEVEL_ERROR, "tessera: a CUDA back end can't be left, and isn't freed");
+    return;
   }
-  if (theirs->iface.synchronize != nullptr) theirs->iface.synchronize(theirs);
-  own->leave();
-  own.reset();
   tell_counts();
   theirs->iface.free(theirs);
 }
 
 ggml_backend_t init_backend(ggml_backend_dev_t device, const char* parameters) {
-  Device known;
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    known = devices().at(device);
-  }
-  ggml_backend_t theirs = known.init_backend(device, parameters);
-  if (theirs == nullptr) return nullptr;
-  std::string why;
+  ggml_backend_t theirs = nullptr;
   try {
+    Device known;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      known = devices().at(device);
+    }
+    theirs = known.init_backend(device, parameters);
+    if (theirs == nullptr) return nullptr;
+    std::string why;
     if (std::unique_ptr<Backend> own = Backend::make(known, theirs, &why)) {
       const std::lock_guard<std::mutex> lock(mutex);
       backends()[theirs] = std::move(own);
@@ -199,10 +211,10 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char* parameters) {
       theirs->iface.free = free_backend;
       return theirs;
     }
-  } catch (const std::exception& error) {
-    why = error.what();
+    log(GGML_LOG_LEVEL_ERROR, "tessera: not used on " + std::string(device->iface.get_name(device)) + ": " + why);
+  } catch (...) {
+    log(GGML_LOG_LEVEL_ERROR, "tessera: not used on a CUDA device: an exception, out of memory most likely");
   }
-  log(GGML_LOG_LEVEL_ERROR, "tessera: not used on " + std::string(device->iface.get_name(device)) + ": " + why);
   return theirs;
 }
 
@@ -255,13 +267,20 @@ bool enter_cuda(Engine& engine, bool small, std::string* why) {
   for (size_t i = 0; i < fn.dev_count(); i++) {
     ggml_backend_dev_t device = fn.dev_get(i);
     if (!is_cuda(device)) continue;
-    if (!known_layout(device, why)) return entered > 0;
+    const std::string name = device->iface.get_name(device);
+    if (!known_layout(device, why)) {
+      if (entered > 0) tell("not used on " + name + " and what comes after it: " + *why);
+      return entered > 0;
+    }
     if (device->iface.init_backend == init_backend) {  // ours would call itself
       entered++;
       continue;
     }
-    const int index = std::atoi(device->iface.get_name(device) + 4);  // both count what CUDA_VISIBLE_DEVICES leaves
-    if (index >= engine.device_count()) continue;
+    const int index = std::atoi(name.c_str() + 4);  // both count what CUDA_VISIBLE_DEVICES leaves
+    if (index >= engine.device_count()) {
+      tell("not used on " + name + ": the engine has no such device");
+      continue;
+    }
     devices()[device] = {&engine, index, small, device->iface.init_backend};
     device->iface.init_backend = init_backend;
     entered++;

@@ -31,6 +31,7 @@ bool find_cuda_driver(std::string* why) {
   find(library, "cuEventRecord", driver.event_record, missing);
   find(library, "cuStreamWaitEvent", driver.stream_wait, missing);
   find(library, "cuModuleLoadData", driver.load_module, missing);
+  find(library, "cuModuleUnload", driver.unload_module, missing);
   find(library, "cuModuleGetFunction", driver.find_function, missing);
   find(library, "cuLaunchKernel", driver.launch, missing);
   if (!missing.empty()) *why = "NVIDIA's driver doesn't export " + missing;

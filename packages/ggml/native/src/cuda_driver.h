@@ -17,6 +17,7 @@ struct CudaDriver {
   int (*event_record)(void* event, void* stream);
   int (*stream_wait)(void* stream, void* event, unsigned flags);
   int (*load_module)(void** module, const void* image);
+  int (*unload_module)(void* module);
   int (*find_function)(void** function, void* module, const char* name);
   int (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                 unsigned block_z, unsigned shared_bytes, void* stream, void** parameters, void** extra);

@@ -121,15 +121,18 @@ MaskRow known(const Row& row, int64_t keys) {
 
 DeviceMask::~DeviceMask() {
   const CurrentContext current(table_.stream_native(context_, nullptr));
-  if (host_ != nullptr && current.error() == 0) driver.free_host(host_);
+  if (current.error() != 0) return;
+  if (host_ != nullptr) driver.free_host(host_);
+  if (module_ != nullptr) driver.unload_module(module_);
 }
 
 int DeviceMask::launch(const AttentionOp& op, size_t count, void* rows, void* stream) {
-  if (function_ == nullptr) {
-    void* module = nullptr;  // for the life of the process, as the context is
-    const int error = driver.load_module(&module, kRows);
+  if (module_ == nullptr) {
+    const int error = driver.load_module(&module_, kRows);
     if (error != 0) return error;
-    const int missing = driver.find_function(&function_, module, "tessera_mask_rows");
+  }
+  if (function_ == nullptr) {
+    const int missing = driver.find_function(&function_, module_, "tessera_mask_rows");
     if (missing != 0) return missing;
   }
   const ggml_tensor* mask = op.mask;

@@ -28,6 +28,8 @@ class DeviceMask {
   const tsr_backend& table_;
   tsr_context* context_;
   DeviceBuffer rows_;
+  /** The kernel's; one for each of ggml's back end objects, which come and go with llama.cpp's contexts. */
+  void* module_ = nullptr;
   void* function_ = nullptr;
   /** Page-locked: a copy to other memory goes through a thread of the driver's, and takes several times as long. */
   void* host_ = nullptr;

@@ -1,5 +1,7 @@
 #include "engine.h"
 
+#include "ggml_functions.h"
+
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -58,7 +60,10 @@ std::vector<std::string> candidates(const std::string& name) {
   // As @tessera/core reads it: absolute folders and files. One that is named after another back end is for that one.
   for (const std::string& entry : split(std::getenv("TESSERA_BACKEND_PATH"))) {
     const std::string base = entry.substr(entry.rfind('/') + 1);
-    if (entry[0] != '/') continue;
+    if (entry[0] != '/') {
+      tell(entry + " in TESSERA_BACKEND_PATH is refused: it isn't absolute");
+      continue;
+    }
     const bool is_file = base.size() > 3 && base.compare(base.size() - 3, 3, ".so") == 0;
     if (!is_file) all.push_back(entry + "/" + file);
     if (base == file) all.push_back(entry);

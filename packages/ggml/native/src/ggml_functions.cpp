@@ -68,11 +68,11 @@ bool find_functions(void* caller, std::string* why) {
   return true;
 }
 
-void log(enum ggml_log_level level, const std::string& line) {
+void log(enum ggml_log_level level, const char* line) {
   if (fn.log_internal != nullptr) {
-    fn.log_internal(level, "%s\n", line.c_str());
+    fn.log_internal(level, "%s\n", line);
   } else {
-    std::fprintf(stderr, "%s\n", line.c_str());
+    std::fprintf(stderr, "%s\n", line);
   }
 }
 

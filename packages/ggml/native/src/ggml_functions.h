@@ -50,7 +50,8 @@ extern Functions fn;
 bool find_functions(void* caller, std::string* why);
 
 /** One line through the runtime's own log (its users know where that goes), else on stderr. */
-void log(enum ggml_log_level level, const std::string& line);
+void log(enum ggml_log_level level, const char* line);
+inline void log(enum ggml_log_level level, const std::string& line) { log(level, line.c_str()); }
 
 /** TESSERA_GGML_LOG is set: what the plug-in does is told on stderr. */
 bool verbose();

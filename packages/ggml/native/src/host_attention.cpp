@@ -9,10 +9,11 @@ namespace tsr::ggml {
 
 Counters counters;
 
-void tell_counts() {
+void tell_counts() try {
   const auto count = [](const std::atomic<uint64_t>& of) { return std::to_string(of.load()); };
   tell(count(counters.calls) + " calls so far: " + count(counters.by_shape) + " by the mask's shape, " +
        count(counters.with_bias) + " with its cells, " + count(counters.without_mask) + " without one");
+} catch (...) {  // no memory for a line; ggml, whose call this is in, can't be thrown at
 }
 
 Outcome outcome_of(tsr_status status) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <exception>
 #include <initializer_list>
+#include <memory>
 #include <new>
 
 namespace tsr::ggml {
@@ -57,9 +58,13 @@ Outcome compute(Backend* own, const ggml_tensor* node, std::string* why) try {
   return is_attention(node) && read_op(node, &op, why) ? own->attention->compute(op, why) : Outcome::failed;
 } catch (const std::bad_alloc&) {
   return Outcome::out_of_memory;
+} catch (const std::exception& error) {
+  *why = error.what();
+  return Outcome::failed;
 }
 
-enum ggml_status backend_compute(ggml_backend_t backend, ggml_cgraph* graph) {
+// ggml calls this and the tables' other functions as C: nothing may be thrown at it.
+enum ggml_status backend_compute(ggml_backend_t backend, ggml_cgraph* graph) try {
   Backend* own = of(backend);
   const int count = fn.graph_n_nodes(graph);
   for (int i = 0; i < count; i++) {
@@ -73,6 +78,11 @@ enum ggml_status backend_compute(ggml_backend_t backend, ggml_cgraph* graph) {
     return outcome == Outcome::out_of_memory ? GGML_STATUS_ALLOC_FAILED : GGML_STATUS_FAILED;
   }
   return GGML_STATUS_SUCCESS;
+} catch (const std::bad_alloc&) {
+  return GGML_STATUS_ALLOC_FAILED;
+} catch (...) {
+  log(GGML_LOG_LEVEL_ERROR, "tessera: a graph failed with an exception");
+  return GGML_STATUS_FAILED;
 }
 
 void set_threads(ggml_backend_t backend, int threads) {
@@ -105,9 +115,9 @@ void device_props(ggml_backend_dev_t device, ggml_backend_dev_props* props) {
   props->caps.buffer_from_host_ptr = true;
 }
 
-ggml_backend_t device_init(ggml_backend_dev_t device, const char*) {
+ggml_backend_t device_init(ggml_backend_dev_t device, const char*) try {
   Device* own = of(device);
-  auto* backend = new Backend{};
+  auto backend = std::make_unique<Backend>();
   backend->device = own;
   backend->attention = host_attention(*own->engine);
   backend->base.guid = guid();
@@ -115,8 +125,11 @@ ggml_backend_t device_init(ggml_backend_dev_t device, const char*) {
   backend->base.iface.free = backend_free;
   backend->base.iface.graph_compute = backend_compute;
   backend->base.device = device;
-  backend->base.context = backend;
-  return &backend->base;
+  backend->base.context = backend.get();
+  return &backend.release()->base;
+} catch (...) {
+  log(GGML_LOG_LEVEL_ERROR, "tessera: no back end: an exception, out of memory most likely");
+  return nullptr;
 }
 
 ggml_backend_buffer_type_t device_buffer_type(ggml_backend_dev_t) { return fn.cpu_buffer_type(); }
@@ -140,7 +153,7 @@ bool device_supports_op(ggml_backend_dev_t device, const ggml_tensor* node) try 
   const bool can = read_op(node, &op, &why) && takes(*of(device), op, &why);
   if (!can) tell("an attention is left to ggml: " + why);
   return can;
-} catch (const std::bad_alloc&) {
+} catch (...) {
   return false;
 }
 

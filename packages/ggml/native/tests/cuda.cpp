@@ -6,6 +6,10 @@
 #include "problem.h"
 #include "../../test/played/mask_rows.h"
 
+#include <unistd.h>
+
+#include <stdexcept>
+
 namespace {
 
 // ------------------------------------------------------------------------------------------------------- the driver
@@ -13,7 +17,7 @@ namespace {
 /** What was asked of ggml's back end and of the driver, in order. */
 std::vector<std::string> told;
 bool waiting_fails = false, launching_fails = false;
-int mask_reads = 0;
+int mask_reads = 0, modules_loaded = 0, modules_unloaded = 0;
 
 void play_driver() {
   driver.stream_context = [](void*, void**) { return 0; };
@@ -37,6 +41,11 @@ void play_driver() {
   };
   driver.load_module = [](void** module, const void*) {
     *module = &told;
+    modules_loaded++;
+    return 0;
+  };
+  driver.unload_module = [](void* module) {
+    modules_unloaded += module == &told;
     return 0;
   };
   driver.find_function = [](void** function, void*, const char*) {
@@ -60,7 +69,7 @@ struct Graph {
 };
 ggml_cgraph* graph_of(Graph* graph) { return reinterpret_cast<ggml_cgraph*>(graph); }
 
-bool events = true;
+bool events = true, computing_throws = false;
 int freed = 0;
 
 ggml_backend_event_t new_event(ggml_backend_dev_t device) {
@@ -77,6 +86,7 @@ enum ggml_status compute_theirs(ggml_backend_t, ggml_cgraph* graph) {
   std::string names;
   for (int i = 0; i < nodes->count; i++) names += std::string(" ") + nodes->nodes[i]->name;
   told.push_back("they compute" + names);
+  if (computing_throws) throw std::runtime_error("their computing");
   return GGML_STATUS_SUCCESS;
 }
 
@@ -157,6 +167,23 @@ struct Node {
 };
 
 // ------------------------------------------------------------------------------------------------------------ tests
+
+/** What TESSERA_GGML_LOG makes it say. */
+std::string stderr_of(const std::function<void()>& work) {
+  std::FILE* file = std::tmpfile();
+  const int before = dup(2);
+  dup2(fileno(file), 2);
+  setenv("TESSERA_GGML_LOG", "1", 1);
+  work();
+  unsetenv("TESSERA_GGML_LOG");
+  dup2(before, 2);
+  close(before);
+  std::string all(4096, '\0');
+  std::rewind(file);
+  all.resize(std::fread(&all[0], 1, all.size(), file));
+  std::fclose(file);
+  return all;
+}
 
 const float hidden = -std::numeric_limits<float>::infinity();
 
@@ -315,7 +342,15 @@ void in_graphs(Engine& engine) {
   expect(!enter_cuda(engine, true, &why) && why.find("GGML_CUDA_GRAPH_OPT") != std::string::npos, "streams: " + why);
   unsetenv("GGML_CUDA_GRAPH_OPT");
   expect(runtime[1].iface.init_backend == init_theirs, "a device was entered for nothing");
-  for (int time = 0; time < 2; time++) expect(enter_cuda(engine, true, &why), "can't enter: " + why);
+  std::string said = stderr_of([&] {
+    for (int time = 0; time < 2; time++) expect(enter_cuda(engine, true, &why), "can't enter: " + why);
+  });
+  expect(said == "tessera: not used on CUDA1: the engine has no such device\n",
+         "a device that the engine hasn't: " + said);
+  runtime[2].reg = &elsewhere;
+  said = stderr_of([&] { expect(enter_cuda(engine, true, &why), "CUDA0 was entered already"); });
+  expect(said.find("CUDA1 and what comes after it: the table") != std::string::npos, "CUDA1's table: " + said);
+  runtime[2].reg = &registry;
   expect(runtime[0].iface.init_backend == init_theirs, "ggml's CPU was entered");
   expect(runtime[1].iface.init_backend != init_theirs, "CUDA0 wasn't entered");
   expect(runtime[2].iface.init_backend == init_theirs, "CUDA1 was entered, which the engine hasn't");
@@ -395,9 +430,31 @@ void in_graphs(Engine& engine) {
   expect(run({first.node()}) && first.right(), "after failures");
   expect_told("after failures", {"they record theirs", "we wait for theirs", "we record ours", "they wait for ours"});
 
+  computing_throws = true;
+  expect(!run({&a}), "an exception came through");
+  computing_throws = false;
+  told.clear();
+
   freed = 0;
   backend->iface.free(backend);
   expect(freed == 1, "ggml's back end wasn't freed");
+
+  // A context of llama.cpp's leaves nothing on the device.
+  const int before = modules_loaded;
+  for (int i = 0; i < 3; i++) {
+    backend = runtime[1].iface.init_backend(&runtime[1], nullptr);
+    for (int call = 0; call < 2; call++) expect(run({first.node()}), "another context");
+    backend->iface.free(backend);
+  }
+  expect(modules_loaded == before + 3, "loaded " + std::to_string(modules_loaded - before) + " modules for 3 contexts");
+  expect(modules_unloaded == modules_loaded, std::to_string(modules_loaded - modules_unloaded) + " modules are left");
+}
+
+void relative_paths() {
+  std::string why;
+  setenv("TESSERA_BACKEND_PATH", "some/folder", 1);
+  const std::string said = stderr_of([&] { Engine::open("none", &why); });
+  expect(said == "tessera: some/folder in TESSERA_BACKEND_PATH is refused: it isn't absolute\n", "told: " + said);
 }
 
 }  // namespace
@@ -418,6 +475,7 @@ int main(int count, char** arguments) {
   without_copies(engine->table(), context);
   declines(engine->table(), context);
   in_graphs(*engine);
+  relative_paths();
   std::printf("::tessera {\"passed\":%d,\"failed\":%d,\"skipped\":0}\n", passed, failed);
   return failed > 0;
 }
