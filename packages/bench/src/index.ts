@@ -12,5 +12,5 @@ export { renderReport } from "./report/render.js";
 export type * from "./result.js";
 export { type BenchOptions, type BenchProgress, runBench } from "./run.js";
 export { casesOf, type SuiteName, suiteNames, suiteTexts } from "./suites.js";
-export { runTune, type TunedCase, type TuneOptions } from "./tune.js";
+export { runTune, type TunedCase, type TuneOptions, type TuneProgress } from "./tune.js";
 export { BadResult, parseResult, validateResult } from "./validate.js";

@@ -21,7 +21,9 @@ function program(engine: Engine): string {
   if (engine.backend !== "cuda") throw new NoLimits("it is measured on NVIDIA GPUs only");
   const own = process.env.TESSERA_GPU_LIMITS;
   const path = own || fileURLToPath(new URL("../native/build/gpu_limits", import.meta.url));
-  if (!existsSync(path)) throw new NoLimits(`${path} is not built (npm run build, in a clone)`);
+  // The reason goes into result files, which are sent to others: no path of this machine.
+  const what = own ? "what TESSERA_GPU_LIMITS names" : "@tessera/bench's gpu_limits";
+  if (!existsSync(path)) throw new NoLimits(`${what} is not built (npm run build, in a clone)`);
   return path;
 }
 

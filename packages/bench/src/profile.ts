@@ -104,6 +104,10 @@ export interface ProfileRequest {
   readonly device: number;
   readonly suite: string;
   readonly case: string;
+  /** What was measured: a case of the ladder leaves it to tuning. */
+  readonly kernel: string;
+  /** Of the back end, where it was loaded from a path. */
+  readonly library?: string;
 }
 
 function child(): string {
@@ -111,10 +115,14 @@ function child(): string {
   return existsSync(beside) ? beside : fileURLToPath(new URL("../dist/profile-child.js", import.meta.url));
 }
 
-/** The result with profiles, and with the reason where there are none. */
+/** The result with profiles, and with the reason where there are none. `library`: what the run was given. */
 export async function withProfiles(
   result: ResultFile,
-  options: { readonly signal?: AbortSignal; readonly onProgress?: (what: string) => void } = {},
+  options: {
+    readonly signal?: AbortSignal;
+    readonly library?: string;
+    readonly onProgress?: (what: string) => void;
+  } = {},
 ): Promise<ResultFile> {
   const profiles: Profile[] = [];
   const skipped: Skipped[] = [...result.skipped];
@@ -131,9 +139,14 @@ export async function withProfiles(
       continue;
     }
     for (const one of chosen(result, device)) {
-      if (options.signal?.aborted) break;
+      if (options.signal?.aborted) {
+        skip(one.kernel!, "interrupted");
+        continue;
+      }
       options.onProgress?.(`${device.key} ${one.kernel}: ${one.case}`);
-      const request: ProfileRequest = { backend: "cuda", device: device.index, suite: one.suite, case: one.case };
+      const { library } = options;
+      const what = { suite: one.suite, case: one.case, kernel: one.kernel!, ...(library !== undefined && { library }) };
+      const request: ProfileRequest = { backend: "cuda", device: device.index, ...what };
       const args = ["--csv", "--page", "raw", "--print-units", "base", "--target-processes", "all"];
       args.push("--metrics", Object.values(metrics).join(","), process.execPath, child(), JSON.stringify(request));
       try {
@@ -153,7 +166,10 @@ export async function withProfiles(
           });
         }
       } catch (error) {
-        if (options.signal?.aborted) break;
+        if (options.signal?.aborted) {
+          skip(one.kernel!, "interrupted");
+          continue;
+        }
         const { stdout = "", stderr = "", message } = error as { stdout?: string; stderr?: string; message: string };
         const told = `${stdout}\n${stderr}`.split("\n").find((line) => line.includes("==ERROR=="));
         skip(one.kernel!, told ?? message);

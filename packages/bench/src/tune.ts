@@ -18,8 +18,17 @@ export interface TunedCase {
   readonly variants: readonly TunedVariant[];
 }
 
+export interface TuneProgress {
+  readonly done: number;
+  readonly total: number;
+  readonly device: string;
+  readonly case: string;
+}
+
 export interface TuneOptions extends Pick<BenchOptions, "suites" | "devices" | "filter" | "signal"> {
-  readonly onProgress?: ((progress: { done: number; total: number; device: string; case: string }) => void) | undefined;
+  readonly onProgress?: ((progress: TuneProgress) => void) | undefined;
+  /** After each case: what is kept if the device breaks at the next. */
+  readonly onTuned?: ((tuned: TunedCase) => void) | undefined;
   /** Forgets all that was tuned on these devices, and tunes nothing. */
   readonly clear?: boolean | undefined;
 }
@@ -54,7 +63,9 @@ async function tuneOn(engine: Engine, options: TuneOptions, table: TunedCase[]):
         const call = inputs.options as AttentionOptions;
         const variants = await engine.tune({ ...call, ...(options.signal && { signal: options.signal }) } as never);
         const before = variants.find(({ isDefault }) => isDefault);
-        table.push({ device, suite: one.suite, case: one.name, before, best: variants[0]!, variants });
+        const tuned = { device, suite: one.suite, case: one.name, before, best: variants[0]!, variants };
+        table.push(tuned);
+        options.onTuned?.(tuned);
       } finally {
         inputs.dispose();
       }

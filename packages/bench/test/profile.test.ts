@@ -1,4 +1,4 @@
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, expect, it, vi } from "vitest";
@@ -59,6 +59,25 @@ it("profiles each kernel once, and the report shows it", async () => {
   const page = renderReport([{ name: "a.json", result }]);
   expect(page).toContain("Kernels under Nsight Compute");
   expect(page).toContain("void prefill&lt;128, &quot;x&quot;&gt;(Args)");
+});
+
+it("runs the kernel that was measured, of the library that was, and says what an interrupt left out", async () => {
+  const asked = join(folder, "asked");
+  playing(`echo "$@" >> ${asked}; cat ${folder}/said`);
+  rmSync(asked, { force: true });
+  await withProfiles(imagined("GPU"), { library: "/some/libtessera-cuda.so" });
+  const requests = readFileSync(asked, "utf8")
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line.slice(line.indexOf("{"))));
+  expect(requests.map(({ kernel }) => kernel)).toContain("ladder-256x128");
+  for (const { library } of requests) expect(library).toBe("/some/libtessera-cuda.so");
+
+  rmSync(asked);
+  const { skipped, profiles } = await withProfiles(imagined("GPU"), { signal: AbortSignal.abort() });
+  expect(profiles).toBeUndefined();
+  expect(skipped.filter(({ reason }) => reason === "interrupted")).toHaveLength(requests.length);
+  expect(existsSync(asked)).toBe(false);
 });
 
 it("says why there is none", async () => {

@@ -137,4 +137,17 @@ describe("tessera tune", () => {
     const [again] = parseResult((await tessera("bench", ...small, "--json")).out, "stdout").measurements;
     expect(again).toMatchObject({ tuned: false });
   });
+
+  it("a device that breaks on the way: exit 3, and what was tuned is shown", async (ctx) => {
+    vi.stubEnv("TESSERA_CACHE_DIR", join(folder, "cache-of-broken"));
+    const { code, out, err } = await tessera(
+      "tune",
+      "--library",
+      shim(ctx, "BREAKS_LATER"),
+      "--filter",
+      "77²|1 × 4096",
+    );
+    expect({ code, err }).toMatchObject({ code: 3, err: expect.stringContaining("the device has fallen off the bus") });
+    expect(out).toMatch(/^cpu:0 +quick: B1 77² H8 D64 full f32 .* %$/m);
+  });
 });

@@ -22,7 +22,7 @@ TSR_EXPORT const tsr_backend* tsr_backend_entry(uint32_t abi_version) {
 static const tsr_backend* real;
 static tsr_backend table;
 
-#if defined(BREAKS)
+#if defined(BREAKS) || defined(BREAKS_LATER)
 static const char* last_error(const tsr_context* context) {
   (void)context;
   return "the device has fallen off the bus";
@@ -35,6 +35,8 @@ static tsr_status attention(tsr_context* context, tsr_stream* stream, const tsr_
 #elif defined(BREAKS)
   static int calls;
   if (++calls > 150) return TSR_DEVICE_ERROR; /* and for ever */
+#elif defined(BREAKS_LATER)
+  if (desc->q->shape[1] == 1) return TSR_DEVICE_ERROR; /* at the first decode */
 #elif defined(PRINTS)
   printf("hello from attention\n");
   fflush(stdout);
@@ -66,7 +68,7 @@ TSR_EXPORT const tsr_backend* tsr_backend_entry(uint32_t abi_version) {
   if (!real) return NULL;
   table = *real;
   table.attention = attention;
-#if defined(BREAKS)
+#if defined(BREAKS) || defined(BREAKS_LATER)
   table.last_error = last_error;
 #endif
 #if defined(NO_DEVICE)

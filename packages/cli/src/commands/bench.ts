@@ -91,6 +91,7 @@ export function addBench(program: Command, io: Io): void {
         flags.profile && result.state !== "device-error"
           ? await bench.withProfiles(result, {
               signal: controller.signal,
+              ...(flags.library !== undefined && { library: flags.library }),
               onProgress: (what) => progress.show(`profiling ${what}`),
             })
           : result;
@@ -98,7 +99,7 @@ export function addBench(program: Command, io: Io): void {
       const text = `${JSON.stringify(bench.validateResult(profiled, "this run"), null, 1)}\n`;
       if (typeof flags.json === "string") await writeAtomically(flags.json, [Buffer.from(text)]);
       io.out(asJson ? text : describeRun(profiled, typeof flags.json === "string" ? flags.json : undefined));
-      io.setExitCode(codeOf(result));
+      io.setExitCode(controller.signal.aborted ? exit.interrupted : codeOf(result));
       if (result.state === "device-error")
         for (const { key, error } of result.devices) if (error) io.err(`tessera: ${key} broke: ${error}\n`);
     });

@@ -1,4 +1,4 @@
-import type { TunedCase } from "@tessera/bench";
+import type { TunedCase, TuneProgress } from "@tessera/bench";
 import type { TunedVariant } from "@tessera/core";
 import { type Command, Option } from "commander";
 import { append, wholeFrom } from "../attend/settings.js";
@@ -54,17 +54,29 @@ export function addTune(program: Command, io: Io): void {
       const controller = new AbortController();
       using progress = new Progress();
       using _interrupt = onInterrupt(() => controller.abort(new Error("interrupted")));
-      const cases = await bench.runTune({
+      const cases: TunedCase[] = [];
+      const show = () => {
+        progress.clear();
+        if (flags.json) io.out(toJson({ cases }));
+        else io.out(flags.clear ? "forgotten\n" : describe(cases));
+      };
+      const options = {
         suites: suitesOf(flags.suite, bench.suiteNames),
         devices: devicesOf(flags.backend, flags.library, flags.threads),
         filter: flags.filter,
         clear: flags.clear,
         signal: controller.signal,
-        onProgress: ({ done, total, device, case: name }) => progress.show(`${done}/${total}: ${device} ${name}`),
-      });
-      progress.clear();
-      if (flags.json) io.out(toJson({ cases }));
-      else io.out(flags.clear ? "forgotten\n" : describe(cases));
+        onTuned: (tuned: TunedCase) => void cases.push(tuned),
+        onProgress: ({ done, total, device, case: name }: TuneProgress) =>
+          progress.show(`${done}/${total}: ${device} ${name}`),
+      };
+      try {
+        await bench.runTune(options);
+      } catch (error) {
+        if (cases.length > 0) show(); // they are kept, too
+        throw error;
+      }
+      show();
       io.setExitCode(controller.signal.aborted ? exit.interrupted : exit.good);
     });
 }
