@@ -89,7 +89,7 @@ if wanted sanitizer && [ "$kind" = cuda ]; then
   if command -v compute-sanitizer > /dev/null; then
     for tool in memcheck racecheck initcheck synccheck; do
       start "$tool" "$(left)" compute-sanitizer --tool "$tool" --error-exitcode 9 "$fuzzer" "$library" \
-        --seed $((seed + 5)) --problems 200 --seconds $((work * 2 / 3)) --work 16 --least 0
+        --seed $((seed + 5)) --problems 200 --seconds $((work * 2 / 3)) --work 24 --least 0
     done
   else
     echo "sanitizer: SKIPPED, compute-sanitizer isn't on PATH"

@@ -20,8 +20,9 @@ Problem::Problem(uint64_t number, const Limits& limits) : seed(number) {
 }
 
 void Problem::draw_shape(Random& r, const Limits& limits) {
-  // Most problems are small, so that there can be many.
-  const int64_t work = r.one_in(200) ? limits.work : r.one_in(40) ? limits.work / 8 : limits.work / 128;
+  // Most problems are small, so that there can be many; one in ten that are aimed has tiles in a row on both sides.
+  const bool tiles = aim != Aim::kAnything && r.one_in(10);
+  const int64_t work = tiles || r.one_in(200) ? limits.work : r.one_in(40) ? limits.work / 8 : limits.work / 128;
   batch = r.of<int64_t>({1, 1, 2, 3, 4});
   kv_heads = r.of<int64_t>({1, 1, 2, 3, 4});
   int64_t ratio = r.of<int64_t>({1, 1, 2, 3, 4, 5, 7, 8, 12});
@@ -33,6 +34,12 @@ void Problem::draw_shape(Random& r, const Limits& limits) {
                                                         : dim;
   queries = r.one_in(3) ? r.between(0, 16) : r.log_uniform(4096);
   keys = r.log_uniform(4096);
+  if (tiles) {
+    batch = kv_heads = 1;
+    ratio = r.of<int64_t>({1, 1, 2, 4});
+    queries = r.between(129, 600);
+    keys = r.between(129, 1500);
+  }
   for (;;) {
     const int64_t needed =
         batch * kv_heads * ratio * std::max<int64_t>(1, queries) * std::max<int64_t>(1, keys) * (dim + value_dim);

@@ -40,7 +40,7 @@ struct Oracles {
 };
 
 struct Results {
-  long all = 0, softcap = 0;
+  long all = 0, softcap = 0, tiles = 0;
 };
 
 struct Counts {
@@ -157,6 +157,7 @@ class Run {
       if (!oracles.exact.rows().empty()) {  // there was something to compute
         counts_.kernels[name].all++;
         counts_.kernels[name].softcap += p.softcap > 0;
+        counts_.kernels[name].tiles += p.queries > 128 && p.keys > 128;
       }
     } else {
       for (fuzz::Tensor* t : p.outputs()) {
@@ -251,7 +252,8 @@ int main(int argc, char** argv) {
       device.name().c_str(), static_cast<unsigned long long>(options.seed), counts.problems, counts.results,
       counts.declined, counts.failed, elapsed(), counts.deviation);
   for (const auto& [kernel, results] : counts.kernels)
-    std::printf("  %s: %ld, with a soft cap %ld\n", kernel.c_str(), results.all, results.softcap);
+    std::printf("  %s: %ld, with a soft cap %ld, of more than 128 queries and keys %ld\n", kernel.c_str(), results.all,
+                results.softcap, results.tiles);
   const long least = options.least >= 0 ? options.least : counts.problems >= 500 && options.kernel.empty() ? 1 : 0;
   for (const std::string& kernel : device.kernels()) {
     if (counts.kernels[kernel].all >= least) continue;
