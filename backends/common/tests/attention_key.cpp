@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "count.h"
+#include "packed_tensor.h"
 #include "tessera/common/check.h"
 #include "tessera/common/device_translate.h"
 
@@ -14,21 +15,6 @@ using tsr::AttentionKey;
 
 constexpr int64_t kBytes = 8192;  // of each tensor
 alignas(64) char memory[2][tsr::kAttentionTensors][kBytes];
-
-tsr_tensor tensor(tsr_dtype dtype, void* data, std::initializer_list<int64_t> shape) {
-  tsr_tensor t{};
-  t.struct_size = sizeof t;
-  t.dtype = dtype;
-  t.data = data;
-  t.rank = static_cast<int32_t>(shape.size());
-  int64_t stride = 1;
-  for (int d = t.rank - 1; d >= 0; --d) {
-    t.shape[d] = shape.begin()[d];
-    t.stride[d] = stride;
-    stride *= t.shape[d];
-  }
-  return t;
-}
 
 /// A descriptor with every tensor that may go together, in memory of its own: paged with all options, or packed.
 struct Call {

@@ -6,24 +6,10 @@
 #include <string>
 
 #include "count.h"
+#include "packed_tensor.h"
 #include "tessera/common/select.h"
 
 namespace {
-
-tsr_tensor tensor(tsr_dtype dtype, void* data, std::initializer_list<int64_t> shape) {
-  tsr_tensor t{};
-  t.struct_size = sizeof t;
-  t.dtype = dtype;
-  t.data = data;
-  t.rank = static_cast<int32_t>(shape.size());
-  int64_t stride = 1;
-  for (int d = t.rank - 1; d >= 0; --d) {
-    t.shape[d] = shape.begin()[d];
-    t.stride[d] = stride;
-    stride *= t.shape[d];
-  }
-  return t;
-}
 
 float memory[4096];
 
