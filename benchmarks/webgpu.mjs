@@ -5,7 +5,6 @@
 import { writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { webgpu } from "../backends/webgpu/dist/index.js";
-import { create, globals } from "../backends/webgpu/test/dawn/node_modules/webgpu/index.js";
 import { runBench } from "../packages/bench/dist/index.js";
 
 const { values } = parseArgs({
@@ -16,6 +15,8 @@ const { values } = parseArgs({
     json: { type: "string" },
   },
 });
+const dawn = new URL("../backends/webgpu/test/dawn/node_modules/webgpu/index.js", import.meta.url);
+const { create, globals } = await import(dawn.href);
 Object.assign(globalThis, globals);
 const gpu = create(["enable-dawn-features=allow_unsafe_apis,disable_workgroup_init"]);
 const result = await runBench({
