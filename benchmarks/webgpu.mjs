@@ -3,6 +3,8 @@
 //   node benchmarks/webgpu.mjs [--suite prefill ...] [--filter REGEX] [--seconds 120] [--json FILE]
 // Correctness there: node backends/webgpu/test/run.mjs --full gpu
 import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { webgpu } from "../backends/webgpu/dist/index.js";
 import { runBench } from "../packages/bench/dist/index.js";
@@ -15,8 +17,8 @@ const { values } = parseArgs({
     json: { type: "string" },
   },
 });
-const dawn = new URL("../backends/webgpu/test/dawn/node_modules/webgpu/index.js", import.meta.url);
-const { create, globals } = await import(dawn.href);
+const dawn = join(import.meta.dirname, "../backends/webgpu/test/dawn/node_modules/webgpu/index.js");
+const { create, globals } = await import(pathToFileURL(dawn).href);
 Object.assign(globalThis, globals);
 const gpu = create(["enable-dawn-features=allow_unsafe_apis,disable_workgroup_init"]);
 const result = await runBench({
