@@ -97,7 +97,8 @@ exec "$here/node" "$here/${path}" "$@"
 // What gpu-check runs, where it is in a clone; the programs and defective libraries that are built.
 const checked = ["scripts/gpu-check.mjs", "scripts/lib/sh.mjs", "benchmarks/overhead.mjs", "benchmarks/cuda-peers"];
 checked.push("tests/mutation/cuda.mjs", "tests/mutation/cuda-mutations.mjs", "out/cuda-mutants");
-checked.push("tests/reliability/gpu.sh", "tests/reliability/soak.mjs", "tests/reliability/src");
+checked.push("tests/reliability/gpu.sh", "tests/reliability/soak.mjs", "tests/reliability/sanitize.mjs");
+checked.push("tests/reliability/src");
 for (const backend of ["cuda", "hip"]) {
   checked.push(`build/${backend}/tests/fuzz/fuzz-volume`);
   for (const place of [`build/${backend}/tests/abi`, `build/${backend}/backends/${backend}`]) {

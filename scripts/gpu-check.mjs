@@ -42,15 +42,6 @@ const library = loaded.path;
 const { devices, reason } = loaded.probe();
 const device = devices.find(({ state }) => state === "usable");
 if (!device && !given.list) fail(`${backend}: no usable device: ${devices[0]?.reason || reason}`);
-const kernels = device ? kernelsOf(device.index) : [];
-
-function kernelsOf(index) {
-  const context = loaded.open({ device: index });
-  const names = context.kernels().filter(({ usable }) => usable);
-  context.dispose();
-  return names.map(({ name }) => name);
-}
-
 const node = process.execPath;
 const inRoot = (...parts) => join(root, ...parts);
 const cli = [inRoot("packages/cli"), inRoot("node_modules/@tessera/cli")]
@@ -80,28 +71,11 @@ function programs() {
 const suites = { ladder: 180, tutorial: 60, prefill: 90, decode: 120, gqa: 60, "head-dims": 60, features: 90 };
 
 const conform = ["conform", library];
-// racecheck is slow: a kernel and a part of the table at a time.
-const slices = {
-  causal: "^(causal|length)",
-  masks: "^(window|align|mask|bias|alibi|softcap|sink)",
-  caches: "^(paged|cache|decode|append)",
-};
-
 function sanitizer() {
   if (backend !== "cuda") return [];
-  const of = (tool, name, seconds, args) => {
-    // To a file of its own: what a back end prints is a finding of conform's.
-    const log = join(out, `sanitizer-${name}.log`);
-    const command = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9"];
-    const all = [...command, "--log-file", log, node, cli, ...conform, "--quick", "--layout", "contiguous", ...args];
-    return step(`sanitizer-${name}`, seconds, all, { needs: ["compute-sanitizer"] });
-  };
-  const raced = kernels.flatMap((kernel) =>
-    Object.entries(slices).map(([slice, filter]) =>
-      of("racecheck", `racecheck-${kernel}-${slice}`, 60, ["--kernel", kernel, "--filter", filter]),
-    ),
-  );
-  return [...["memcheck", "initcheck", "synccheck"].map((tool) => of(tool, tool, 300, [])), ...raced];
+  const args = ["--library", library, "--quick", "--layout", "contiguous", "--seconds", "560"];
+  const command = [node, inRoot("tests/reliability/sanitize.mjs"), ...args, "--out", join(out, "sanitize")];
+  return [step("sanitizer", 570, command, { needs: ["compute-sanitizer"] })];
 }
 
 const mutants = inRoot("out", "cuda-mutants");

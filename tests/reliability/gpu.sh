@@ -2,13 +2,13 @@
 # What needs a GPU, in one go of less than ten minutes: first, alone on it, engines that come and go, behind which the device must have
 # its memory again; then all at once five fuzzers of problems, the soak, calls from many threads and, of CUDA, the four tools of
 # compute-sanitizer over more problems.
-#   sh tests/reliability/gpu.sh cuda|hip [--seconds 555] [--skip PART,PART] [--seed N] [--least 20000] [--cycles 10000]
+#   sh tests/reliability/gpu.sh cuda|hip [--seconds 540] [--skip PART,PART] [--seed N] [--least 20000] [--cycles 10000]
 #                                        [--library PATH] [--out FOLDER]
 # Parts: memory, fuzz, soak, storm, sanitizer. The fuzzers take seeds N to N + 4 (else of the clock; they are printed). They fail if they
 # did fewer problems than --least together, or one of them fewer than a 500th of that through a kernel that the back end lists. What each
 # part says goes to a file of FOLDER (out/reliability).
 # In a clone that is built (node scripts/build-native.mjs cuda 90, cmake --build build/cuda --target fuzz-volume), or in the folder of
-# scripts/bench-bundle.mjs, which needs neither Node nor a compiler.
+# scripts/bench-bundle.mjs, which needs neither Node nor a compiler. The tools over the table of cases are sanitize.mjs beside it.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 usage() {
@@ -17,7 +17,7 @@ usage() {
 }
 kind="${1:-}"
 case "$kind" in cuda | hip) shift ;; *) usage ;; esac
-seconds=555 skip='' seed="${TESSERA_FUZZ_SEED:-$(date +%s)}" least=20000 cycles=10000 library='' out=out/reliability
+seconds=540 skip='' seed="${TESSERA_FUZZ_SEED:-$(date +%s)}" least=20000 cycles=10000 library='' out=out/reliability
 while [ $# -gt 0 ]; do
   [ $# -ge 2 ] || usage
   case "$1" in
@@ -89,7 +89,7 @@ if wanted sanitizer && [ "$kind" = cuda ]; then
   if command -v compute-sanitizer > /dev/null; then
     for tool in memcheck racecheck initcheck synccheck; do
       start "$tool" "$(left)" compute-sanitizer --tool "$tool" --error-exitcode 9 "$fuzzer" "$library" \
-        --seed $((seed + 5)) --problems 200 --seconds $((work * 2 / 3)) --work 24 --least 0
+        --seed $((seed + 5)) --problems 1000000000 --seconds $((work * 2 / 3)) --work 24 --least 0
     done
   else
     echo "sanitizer: SKIPPED, compute-sanitizer isn't on PATH"
@@ -119,5 +119,13 @@ if wanted fuzz; then
   [ "$problems" -ge "$least" ] || { failed=$((failed + 1)); echo "FAILED: must be $least or more"; }
 fi
 for name in soak storm; do wanted "$name" && tail -n 2 "$out/$name.log"; done
+for tool in memcheck racecheck initcheck synccheck; do
+  [ -e "$out/$tool.log" ] || continue
+  grep -v '^=* *$' "$out/$tool.log"
+  # A problem of one part of a tile starts no pipeline and waits for nothing.
+  tiles=$(awk '/queries and keys/ { sum += $NF } END { print sum + 0 }' "$out/$tool.log")
+  echo "$tool: $tiles results of more than 128 queries and keys"
+  [ "$tiles" -gt 0 ] || { failed=$((failed + 1)); echo "FAILED: must be some"; }
+done
 echo "$(($(date +%s) - begin)) s, $failed failed"
 [ "$failed" -eq 0 ]

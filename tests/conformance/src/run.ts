@@ -40,6 +40,8 @@ export interface ConformanceReport {
   readonly device: string;
   readonly conformant: boolean;
   readonly cases: number;
+  /** As many would have been run without a limit of time or of failures. */
+  readonly selected: number;
   readonly passed: number;
   readonly failed: number;
   /** Cells that the back end declines, with its reason. */
@@ -72,6 +74,10 @@ export interface ConformanceOptions {
   readonly quick?: boolean | undefined;
   /** The long cases too. */
   readonly long?: boolean | undefined;
+  /** `[n, of]`: every `of`-th of them, from the n-th on, counted from 0. What is dear is spread over the parts so. */
+  readonly part?: readonly [number, number] | undefined;
+  /** No case is begun after this moment (as `Date.now()` tells it); the report is of those before. */
+  readonly until?: number | undefined;
   /** Descriptors that contradict the contract. Default: all but back ends in TypeScript, which leave checking to the engine. */
   readonly badInput?: boolean | undefined;
   /** Stop after so many failures (default 200). */
@@ -127,16 +133,26 @@ const engineChecks = new Set(["reference", "webgpu"]);
 
 const levels: Record<Level, number> = { quick: 0, full: 1, long: 2 };
 
-type Selection = Pick<ConformanceOptions, "cases" | "table" | "quick" | "long" | "badInput">;
+type Selection = Pick<ConformanceOptions, "cases" | "table" | "quick" | "long" | "badInput" | "part">;
 
-function fromTable({ table = allCases, cases, quick, long }: Selection): Case[] {
+function fromTable({ table = allCases, cases, quick, long, part }: Selection): Case[] {
   const level = quick ? 0 : long ? 2 : 1;
-  return table.filter((c) => levels[c.level] <= level && wants(cases, c));
+  return partOf(
+    table.filter((c) => levels[c.level] <= level && wants(cases, c)),
+    part,
+  );
 }
 
-function spoilt({ cases, badInput = true }: Selection): BadCase[] {
-  return badInput ? badCases.filter((c) => wants(cases as never, c)) : [];
+function spoilt({ cases, badInput = true, part }: Selection): BadCase[] {
+  return badInput
+    ? partOf(
+        badCases.filter((c) => wants(cases as never, c)),
+        part,
+      )
+    : [];
 }
+
+const partOf = <T>(all: T[], [n, of]: readonly [number, number] = [0, 1]) => all.filter((_, i) => i % of === n);
 
 /** What a run with these options goes through. */
 export function selectCases(options: Selection = {}): { readonly name: string }[] {
@@ -154,6 +170,7 @@ export async function runConformance(options: ConformanceOptions): Promise<Confo
   const skipped: Record<string, number> = {};
   let passed = 0;
   let failed = 0;
+  const late = () => Date.now() > (options.until ?? Number.POSITIVE_INFINITY);
   try {
     const catalogue = context.kernels();
     for (const kernel of catalogue) {
@@ -198,7 +215,7 @@ export async function runConformance(options: ConformanceOptions): Promise<Confo
     });
     for (const c of chosen) {
       signal?.throwIfAborted();
-      if (failed >= maxFailures) break;
+      if (failed >= maxFailures || late()) break;
       options.onProgress?.({ done, total, case: c.name, failed });
       const record = recorder(c.name);
       try {
@@ -212,6 +229,7 @@ export async function runConformance(options: ConformanceOptions): Promise<Confo
     }
     for (const c of bad) {
       signal?.throwIfAborted();
+      if (late()) break;
       options.onProgress?.({ done, total, case: c.name, failed });
       await runBad(c, context, recorder(c.name));
       done++;
@@ -223,6 +241,7 @@ export async function runConformance(options: ConformanceOptions): Promise<Confo
       device: context.device.name,
       conformant: failed === 0 && passed > 0,
       cases: done,
+      selected: total,
       passed,
       failed,
       unsupported,

@@ -1,6 +1,7 @@
+import { loadBackend } from "@tessera/core";
 import { expect, it } from "vitest";
 import type { AttentionCase } from "../src/case.js";
-import { cases, selectCases } from "../src/index.js";
+import { cases, runConformance, selectCases } from "../src/index.js";
 
 const attention = cases.filter((c): c is AttentionCase => c.kind === "attention");
 const has = (what: string, test: (c: AttentionCase) => unknown) => expect(attention.some(test), what).toBe(true);
@@ -17,6 +18,22 @@ it("levels nest", () => {
   expect(full).toBeGreaterThan(quick);
   expect(selectCases({ cases: /^bad\// }).length).toBeGreaterThan(40);
   expect(selectCases({ long: true, badInput: false }).length).toBe(cases.length);
+});
+
+it("parts together are the table, each case once", () => {
+  const parts = [0, 1, 2].map((n) => selectCases({ part: [n, 3] }).map(({ name }) => name));
+  for (const part of parts) expect(part.length).toBeGreaterThan(selectCases().length / 4);
+  const names = selectCases().map(({ name }) => name);
+  expect(parts.flat().sort()).toEqual(names.sort());
+});
+
+it("no case begins when the time is over, and the report says how many there were", async () => {
+  const run = async (until: number) =>
+    runConformance({ backend: await loadBackend("reference"), cases: /^length\//, quick: true, until });
+  const whole = await run(Date.now() + 600_000);
+  expect(whole.cases).toBeGreaterThan(5);
+  expect(whole.cases).toBe(whole.selected);
+  expect(await run(Date.now() - 1)).toMatchObject({ cases: 0, selected: whole.selected, passed: 0, conformant: false });
 });
 
 it("covers what docs/semantics.md promises", () => {

@@ -1,9 +1,14 @@
-// A process of its own: a library under test may crash, hang or print, and the verdict must outlive that.
+// A process of its own: a library under test may crash, hang or print, and the verdict must outlive that. Started by hand, as by a
+// tool that watches it from within (tests/reliability/sanitize.mjs), it tells in lines of JSON what it would have told its parent.
 import { runConformance, selectCases } from "@tessera/conformance";
 import { type Backend, loadBackend, TesseraError } from "@tessera/core";
 import type { ConformMessage, ConformRequest } from "./messages.js";
 
 function tell(message: ConformMessage): Promise<void> {
+  if (process.send === undefined) {
+    console.log(JSON.stringify(message));
+    return Promise.resolve();
+  }
   return new Promise((resolve) => process.send?.(message, undefined, undefined, () => resolve()));
 }
 
@@ -49,6 +54,8 @@ async function main(request: ConformRequest): Promise<void> {
     layouts: request.layouts,
     quick: request.quick,
     long: request.long,
+    part: request.part,
+    until: request.until,
     onProgress: (progress) => {
       // Each case is told of as it begins, so that a crash can be laid at its door; the text that changes within is not.
       if (progress.done === last && progress.done > 0) return;

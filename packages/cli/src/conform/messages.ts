@@ -11,6 +11,9 @@ export interface ConformRequest {
   readonly layouts?: readonly LayoutName[] | undefined;
   readonly quick?: boolean | undefined;
   readonly long?: boolean | undefined;
+  /** A part of the table, and a moment to end at: what `runConformance` takes. */
+  readonly part?: readonly [number, number] | undefined;
+  readonly until?: number | undefined;
 }
 
 /** What it answers, in this order: loaded, progress..., and one of the others. */
