@@ -26,4 +26,11 @@ export function parse(text) {
   return sum;
 }
 
+/** What a program that has ended said: nothing is a failure, and so is an exit status that tells of one its counts don't. */
+export function told(status, text) {
+  const counts = parse(text);
+  if (counts && (status === 0 || counts.failed > 0)) return counts;
+  return { ...(counts ?? none()), failed: 1 };
+}
+
 export const sentence = ({ passed, failed, skipped }) => `${passed} passed, ${failed} failed, ${skipped} skipped`;

@@ -7,7 +7,7 @@ import { once } from "node:events";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { add, line, none, parse } from "../../scripts/lib/counts.mjs";
+import { add, line, none, told } from "../../scripts/lib/counts.mjs";
 import { buildTarget, findHipCompiler, noHipCompiler } from "../../scripts/lib/native.mjs";
 import { fail, root } from "../../scripts/lib/sh.mjs";
 import { backend, build, emulated, environment, inTurn } from "./run.mjs";
@@ -46,8 +46,7 @@ if (compiler) {
     const [status] = await once(child, "close");
     writeFileSync(join(logs, `${architecture}.log`), said);
     console.log(`${architecture}: ${said.replace(/^::tessera.*\n/gm, "")}`);
-    const told = parse(said) ?? { failed: 1 };
-    add(counts, status === 0 || told.failed > 0 ? told : { ...told, failed: 1 });
+    add(counts, told(status, said));
   });
 } else {
   add(counts, { skipped: architectures.length, reasons: { [`emulation: ${noHipCompiler}`]: architectures.length } });

@@ -10,7 +10,7 @@ import { closeSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { add, line, none, parse } from "../../scripts/lib/counts.mjs";
+import { add, line, none, told } from "../../scripts/lib/counts.mjs";
 import { buildTarget, requireNativeTools } from "../../scripts/lib/native.mjs";
 import { root, which } from "../../scripts/lib/sh.mjs";
 
@@ -33,10 +33,14 @@ function volume() {
   if (!existsSync(values.backend)) buildTarget("tessera-cpu");
   const program = join(folder, "tests/fuzz/fuzz-volume");
   const args = [values.backend, "--seed", String(seed), "--problems", values.problems];
-  const { status, stdout } = spawnSync(program, args, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+  const { status, signal, stdout } = spawnSync(program, args, {
+    encoding: "utf8",
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   console.log(stdout);
   if (status === 77) add(counts, { skipped: 1, reasons: { [stdout.trim()]: 1 } });
-  else add(counts, parse(stdout) ?? { failed: 1 });
+  else add(counts, told(status, stdout));
+  if (![0, 1, 77].includes(status)) console.log(`${program} ended with ${signal ?? status}`);
 }
 
 function contract() {
@@ -85,9 +89,7 @@ function files() {
       closeSync(output);
       const said = readFileSync(log, "utf8");
       console.log(said);
-      const told = parse(said);
-      add(counts, told ?? { failed: 1 });
-      if (status !== 0 && !told?.failed) add(counts, { failed: 1 });
+      add(counts, told(status, said));
       done();
     });
   });

@@ -50,6 +50,13 @@ static tsr_status attention(tsr_context* context, tsr_stream* stream, const tsr_
   return status;
 }
 
+#if defined(DIES_AT_EXIT)
+static void die(void) {
+  fflush(NULL); /* all was said, and all of it was good */
+  abort();
+}
+#endif
+
 #if defined(NO_DEVICE)
 static tsr_status probe(tsr_probe_result* result) {
   result->state = TSR_PROBE_DRIVER_MISSING;
@@ -68,6 +75,9 @@ TSR_EXPORT const tsr_backend* tsr_backend_entry(uint32_t abi_version) {
   if (!real) return NULL;
   table = *real;
   table.attention = attention;
+#if defined(DIES_AT_EXIT)
+  atexit(die);
+#endif
 #if defined(BREAKS) || defined(BREAKS_LATER)
   table.last_error = last_error;
 #endif
