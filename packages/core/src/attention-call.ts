@@ -73,12 +73,15 @@ interface Given {
 /**
  * Gives a checked call its results and runs it. Everything up to the back end's own call happens before this returns,
  * so calls are enqueued in the order in which they are made. What is wrong before that is thrown, not rejected.
+ *
+ * @param late aborts while results come home from a device with queues, too: for calls that leave nothing behind there
  */
 export function launch(
   core: EngineCore,
   given: Given,
   checked: CheckedAttention,
   run: (desc: AttentionDesc, staging: Staging) => Promise<void>,
+  late?: AbortSignal,
 ): Promise<Results> {
   const { desc, signal } = checked;
   if (signal?.aborted) throw signal.reason;
@@ -89,7 +92,7 @@ export function launch(
     const result = resultsFor(core, given, checked, staging, made);
     const work = run(staging.inputs(desc as AttentionDesc), staging);
     return work.then(
-      () => delivered(result, staging),
+      () => delivered(result, staging, late),
       (reason: unknown) => {
         abandon(made, staging);
         throw reason;
@@ -101,13 +104,17 @@ export function launch(
   }
 }
 
-function delivered(result: Results, staging: Staging): Results | Promise<Results> {
+function delivered(result: Results, staging: Staging, late: AbortSignal | undefined): Results | Promise<Results> {
   const home = staging.collect();
   if (!home) {
     staging.finish();
     return result;
   }
-  return home.then(() => result).finally(() => staging.finish());
+  const arrived = () => {
+    if (late?.aborted) throw late.reason;
+    return result;
+  };
+  return home.then(arrived).finally(() => staging.finish());
 }
 
 function abandon(made: readonly Tensor[], staging: Staging): void {
@@ -192,7 +199,8 @@ export function attentionCall(core: EngineCore, options: unknown): Promise<Resul
     core.alive();
     const checked = checkAttention(options, core);
     applyTuning(core, checked);
-    return launch(core, options as Given, checked, (desc) => core.context.attention(desc, checked.signal));
+    const { signal } = checked;
+    return launch(core, options as Given, checked, (desc) => core.context.attention(desc, signal), signal);
   } catch (error) {
     return Promise.reject(error);
   }

@@ -2,6 +2,7 @@
 
 import { rotatedQueries, stagedAppend } from "./append-parts.js";
 import { applyTuning, launch } from "./attention-call.js";
+import type { AttentionDesc } from "./backend.js";
 import type { CheckedTokens } from "./check-append.js";
 import { type CheckedAttention, checkedAttention, decodeAttentionNames } from "./check-attention.js";
 import { ofAnotherCopy, otherCopy } from "./copies.js";
@@ -109,9 +110,9 @@ function checkOver(core: EngineCore, given: Options, view: CacheView): CheckedAt
 function attend(core: EngineCore, given: Options, held: Options, cache: KvCache) {
   const checked = checkOver(core, held, cache.view());
   applyTuning(core, checked);
-  return launch(core, given as { q: unknown }, checked, (attention) =>
-    cache.reading(core.context.decode({ attention }, checked.signal)),
-  );
+  const { signal } = checked;
+  const run = (attention: AttentionDesc) => cache.reading(core.context.decode({ attention }, signal));
+  return launch(core, given as { q: unknown }, checked, run, signal);
 }
 
 function appendAndAttend(core: EngineCore, given: Options, held: Options, cache: KvCache, tokens: CheckedTokens) {

@@ -397,6 +397,34 @@ describe("abort", () => {
     expect(checkAgainstOracle({ options: { q, k, v }, out: (await after).out as HostTensor }).ok).toBe(true);
   });
 
+  it("while results come home: rejects with the reason; a step that appends is done by then", async () => {
+    const log: Log = { calls: [], attentions: [] };
+    using engine = await discrete(log);
+    const before = engine.bytesInUse;
+    const [controller, reason] = [new AbortController(), new Error("stop")];
+    const { signal } = controller;
+    const push = log.calls.push.bind(log.calls);
+    log.calls.push = (name) => {
+      if (name === "read") controller.abort(reason);
+      return push(name);
+    };
+    await expect(engine.attention({ q, k, v, signal })).rejects.toBe(reason);
+    expect(log.calls).toContain("attention");
+    expect(engine.bytesInUse).toBe(before);
+    using cache = engine.kvCache({ batch: 1, kvHeads: 1, headDim: 16, capacity: 4, dtype: "f32" });
+    const token = tensor([1, 1, 1, 16], next);
+    let step = new AbortController();
+    log.calls.push = (name) => {
+      if (name === "read") step.abort(reason);
+      return push(name);
+    };
+    const { out } = await engine.decode({ q: token, cache, k: token, v: token, signal: step.signal });
+    expect(step.signal.aborted).toBe(true);
+    expect(new Float32Array((out as HostTensor).data as Float32Array)).toEqual(token.data);
+    step = new AbortController();
+    await expect(engine.decode({ q: token, cache, signal: step.signal })).rejects.toBe(reason);
+  });
+
   it("gives back the memory of results that never came", async () => {
     using engine = await reference();
     using t = engine.tensor(long.q.data as Float32Array, { shape: long.q.shape });

@@ -5,6 +5,6 @@ it("64 calls at once from 8 workers, aborted at random: what is computed has the
   const counts = runScript("storm.mjs", ["2", "5", "cpu", "reference"]) as Record<string, number>;
   expect(counts).toMatchObject({ wrong: 0, failed: [] });
   expect(counts.computed! + counts.aborted!).toBe(128);
-  expect(counts.computed).toBeGreaterThan(20);
-  expect(counts.aborted).toBeGreaterThan(5);
+  expect(counts.late).toBeGreaterThan(12); // and a tenth of each back end's, which the script itself wants
+  expect(counts.computed).toBeGreaterThan(12);
 });
