@@ -52,6 +52,7 @@ CASES = [
     *(case(f, 16, 16384, heads=8 * g, kv_heads=8) for f in FORMATS for g in (1, 7, 12, 16)),
     *(case(f, 16, 131072, heads=32, kv_heads=1) for f in FORMATS),
     *(case(f, b, s, dim=64) for f in FORMATS for b, s in ((1, 131072), (16, 16384))),
+    *(case(f, b, s, layout, dim=96) for f in FORMATS for layout in ("bshd", "bhsd") for b, s in ((1, 131072), (16, 16384))),
     *(case(f, b, s, dim=256) for f in FORMATS for b, s in ((1, 131072), (16, 16384))),
 ]
 

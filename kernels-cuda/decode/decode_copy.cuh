@@ -63,6 +63,53 @@ __device__ __forceinline__ void copy_any(uint32_t to, const Rows& rows, int coun
   }
 }
 
+// Blocked rows that begin between words, as those of 96 dims do: 102 and 54 bytes. Copies of less than 4 bytes aren't asynchronous, so
+// rows are copied by whole words, with up to two bytes of whatever lies in front of them, and moved down when they are there.
+
+/// Whether a side's rows are copied so.
+template <class L>
+__device__ __forceinline__ bool copies_words(int width, int unit) {
+  return is_blocked(L::kFormat) && L::kTeam == 1 && unit == 2 && width + 4 <= L::kStride;
+}
+/// Words that a row may lie in.
+__device__ __forceinline__ int words_of(int width) { return (width + 5) / 4; }
+/// Lanes along a row.
+__device__ __forceinline__ int lanes_along(int words) { return words > 16 ? 32 : words > 8 ? 16 : 8; }
+
+__device__ __forceinline__ bool begins_inside(const char* row) { return (reinterpret_cast<uintptr_t>(row) & 2) != 0; }
+
+/// Moves the rows of `inside`, a bit each, down to where they should begin. What is behind a row's end is zero afterwards.
+template <class L>
+__device__ __forceinline__ void straighten(char* tile, uint32_t inside, int lane, int width) {
+  constexpr int kAtOnce = 4;
+  if (inside == 0) return;
+  // Every row, or every second one.
+  const bool all = (inside & 0x5555u) != 0 && (inside & 0xaaaau) != 0;
+  const int words = words_of(width), along = lanes_along(words), rows = 32 / along, apart = all ? 1 : 2;
+  const int first_row = (all || (inside & 0x5555u) != 0 ? 0 : 1) + lane / along * apart;
+  for (int first_word = 0; first_word < words; first_word += along) {
+    const int word = first_word + lane % along;
+#pragma unroll 1
+    for (int row = first_row; row - first_row < kTileKeys; row += kAtOnce * rows * apart) {
+      char* const at = tile + row * L::kStride + word * 4;
+      const int step = rows * apart * L::kStride;
+      uint32_t moved[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const auto* const from = reinterpret_cast<const uint32_t*>(at + i * step);
+        const bool there = word < words && row + i * rows * apart < kTileKeys;
+        moved[i] = there ? __funnelshift_r(from[0], word + 1 < words ? from[1] : 0, 16) : 0;
+      }
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const bool moves = word < words && row + i * rows * apart < kTileKeys;
+        if (moves && (inside >> (row + i * rows * apart) & 1) != 0) *reinterpret_cast<uint32_t*>(at + i * step) = moved[i];
+      }
+    }
+  }
+}
+
 /// Rows of a tile that follow one another at a stride.
 struct StridedRows {
   const char* base;
@@ -88,6 +135,47 @@ struct PagedRows {
   __device__ __forceinline__ const char* next(const char*, int row, int byte, int) const { return first(row) + byte; }
 };
 
+/// A tile of such rows. Returns a bit for each that begins in the middle of a word.
+template <class L>
+__device__ __forceinline__ uint32_t copy_words(uint32_t to, const StridedRows& rows, int count, int lane, int width) {
+  const int words = words_of(width), along = lanes_along(words), apart = max(32 / along, 2);
+  const int64_t step = apart * rows.stride;  // every second row begins at the same place of a word
+  for (int first_word = 0; first_word < words; first_word += along) {
+    const int byte = 4 * (first_word + lane % along);
+#pragma unroll 1
+    for (int first = lane / along; first < apart; first += 32 / along) {
+      const char* from = rows.first(first);
+      const int before = begins_inside(from) ? 2 : 0;
+      const int bytes = max(min(before + width - byte, 4), 0);
+      from += byte - before;
+      if (byte >= 4 * words) continue;
+#pragma unroll 4
+      for (int row = first; row < kTileKeys; row += apart) {
+        copy_async_part(to + row * L::kStride + byte, from, row < count ? bytes : 0);
+        from += step;
+      }
+    }
+  }
+  return (begins_inside(rows.first(0)) ? 0x5555u : 0) | (begins_inside(rows.first(1)) ? 0xaaaau : 0);
+}
+template <class L>
+__device__ __forceinline__ uint32_t copy_words(uint32_t to, const PagedRows& rows, int count, int lane, int width) {
+  const uint32_t inside = __ballot_sync(~0u, begins_inside(rows.first(lane % kTileKeys)));
+  const int words = words_of(width), along = lanes_along(words);
+  for (int first_word = 0; first_word < words; first_word += along) {
+    const int byte = 4 * (first_word + lane % along);
+#pragma unroll 4
+    for (int first = 0; first < kTileKeys; first += 32 / along) {
+      const int row = first + lane / along;
+      const char* const from = rows.first(row);
+      const int before = begins_inside(from) ? 2 : 0;
+      const int bytes = row < count ? max(min(before + width - byte, 4), 0) : 0;
+      if (byte < 4 * words) copy_async_part(to + row * L::kStride + byte, from - before + byte, bytes);
+    }
+  }
+  return inside & 0xffffu;
+}
+
 template <class L>
 class TileCopier {
  public:
@@ -104,8 +192,9 @@ class TileCopier {
     find_pages(p);
   }
 
-  /// Starts copying the next tile to shared memory at `stage`: K, then V. Past the end: nothing.
-  __device__ __forceinline__ void copy(const Parameters& p, uint32_t stage) {
+  /// Starts copying the next tile to shared memory at `stage`: K, then V. Past the end: nothing. `inside`: of K and V, what
+  /// straighten() wants to know when they are there.
+  __device__ __forceinline__ void copy(const Parameters& p, uint32_t stage, uint32_t* inside) {
     if (key_ < end_) {
       const Attention& a = p.a;
       if (table_ == nullptr) {
@@ -114,8 +203,8 @@ class TileCopier {
           copy_units<L, kUnit, kWidth / kUnit, 0, true>(stage, k, kTileKeys, lane_);
           copy_units<L, kUnit, kWidth / kUnit, 0, true>(stage + L::kSideBytes, v, kTileKeys, lane_);
         } else {
-          copy_any<L>(stage, k, end_ - key_, lane_, p.k_width, p.k_unit);
-          copy_any<L>(stage + L::kSideBytes, v, end_ - key_, lane_, p.v_width, p.v_unit);
+          copy_unaligned(stage, k, end_ - key_, lane_, p.k_width, p.k_unit, inside + 0);
+          copy_unaligned(stage + L::kSideBytes, v, end_ - key_, lane_, p.v_width, p.v_unit, inside + 1);
         }
         k_ += step_ * a.k.row;
         v_ += step_ * a.v.row;
@@ -125,8 +214,8 @@ class TileCopier {
           copy_units<L, kUnit, kWidth / kUnit, 0, false>(stage, k, end_ - key_, lane_);
           copy_units<L, kUnit, kWidth / kUnit, 0, false>(stage + L::kSideBytes, v, end_ - key_, lane_);
         } else {
-          copy_any<L>(stage, k, end_ - key_, lane_, p.k_width, p.k_unit);
-          copy_any<L>(stage + L::kSideBytes, v, end_ - key_, lane_, p.v_width, p.v_unit);
+          copy_unaligned(stage, k, end_ - key_, lane_, p.k_width, p.k_unit, inside + 0);
+          copy_unaligned(stage + L::kSideBytes, v, end_ - key_, lane_, p.v_width, p.v_unit, inside + 1);
         }
       }
     }
@@ -135,6 +224,17 @@ class TileCopier {
   }
 
  private:
+  template <class Rows>
+  __device__ __forceinline__ static void copy_unaligned(uint32_t to, const Rows& rows, int count, int lane, int width,
+                                                        int unit, uint32_t* inside) {
+    if (copies_words<L>(width, unit)) {
+      const uint32_t found = copy_words<L>(to, rows, count, lane, width);
+      if (lane == 0) *inside = found;
+    } else {
+      copy_any<L>(to, rows, count, lane, width, unit);
+    }
+  }
+
   /// The width and the unit of rows without padding that are aligned as well as such rows usually are.
   static constexpr int kWidth = L::kHeadBytes * L::kTeam;
   static constexpr int kUnit = kWidth % 16 == 0 ? 16 : kWidth % 8 == 0 ? 8 : 4;

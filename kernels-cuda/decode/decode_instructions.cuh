@@ -17,7 +17,11 @@ __device__ __forceinline__ void copy_async(uint32_t to, const char* from, bool t
                  : "memory");
   }
 }
-/// The same for 2 or 1 bytes, by way of a register: done on return.
+/// The first `bytes` (0 to 4) of a word, the rest zeros; no more is read.
+__device__ __forceinline__ void copy_async_part(uint32_t to, const char* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+/// The same as copy_async for 2 or 1 bytes, by way of a register: done on return.
 __device__ __forceinline__ void copy_2(uint32_t to, const char* from, bool there) {
   const uint16_t value = there ? *reinterpret_cast<const uint16_t*>(from) : uint16_t{0};
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(value) : "memory");

@@ -169,9 +169,11 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
   __shared__ Row rows[L::kRows];
   __shared__ int2 common;
   __shared__ __align__(16) char scales[L::kMostWarps][BlockScales<L>::kBytes];
+  __shared__ uint32_t inside[is_blocked(L::kFormat) ? L::kMostWarps : 1][kMostStages][2];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int team = warp / L::kTeam, head = warp % L::kTeam, teams = warps / L::kTeam;
   const int team_lane = threadIdx.x % (32 * L::kTeam);
+  auto& began_inside = inside[is_blocked(L::kFormat) ? team : 0];
   const int ring_size = p.stages * L::kStageBytes;
   char* const ring = memory + team * ring_size;
   const int rings = ring_bytes(L::kFormat, L::kDim, L::kVariant, warps, p.stages);
@@ -196,7 +198,7 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
   }
   const uint32_t ring_address = shared_address(ring);
   for (int i = 0; i < p.stages - 1; ++i) {
-    copier.copy(p, ring_address + i * L::kStageBytes);
+    copier.copy(p, ring_address + i * L::kStageBytes, began_inside[i]);
     copy_async_commit();
   }
   prepare_rows<L, false>(p, s, w, rows, query_table);
@@ -223,8 +225,15 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
   for (int key0 = first; key0 < keys.end; key0 += step) {
     copy_async_wait_for(p.stages - 2);
     team_barrier<L>(team);  // the copies of all lanes are there, and the stage before this one is read
-    copier.copy(p, ring_address + (stage == 0 ? p.stages - 1 : stage - 1) * L::kStageBytes);
+    const int free = stage == 0 ? p.stages - 1 : stage - 1;
+    copier.copy(p, ring_address + free * L::kStageBytes, began_inside[free]);
     copy_async_commit();
+    if constexpr (is_blocked(L::kFormat) && L::kTeam == 1) {
+      char* const k = ring + stage * L::kStageBytes;
+      if (copies_words<L>(p.k_width, p.k_unit)) straighten<L>(k, began_inside[stage][0], lane, p.k_width);
+      if (copies_words<L>(p.v_width, p.v_unit)) straighten<L>(k + L::kSideBytes, began_inside[stage][1], lane, p.v_width);
+      __syncwarp();
+    }
     attend_tile<L>(p, common, keys.end, key0, ring + stage * L::kStageBytes + head * L::kHeadBytes, scratch,
                    BlockScales<L>{scales[warp]}, rows + head * 8, queries, running, out, range, lane);
     stage = stage + 1 == p.stages ? 0 : stage + 1;

@@ -46,7 +46,7 @@ template <Format kFormat, int kDim, Variant kVariant>
 cudaError_t launch_kind(const Parameters& p, const Launch& launch, cudaStream_t stream) {
   using L = Layout<kFormat, kDim, kVariant>;
   if (launch.plain) return launch_one<L, true>(p, launch, stream);
-  if constexpr (kVariant == Variant::kOneTile || kVariant == Variant::kTwoTiles) {
+  if constexpr (kDim != 96 && (kVariant == Variant::kOneTile || kVariant == Variant::kTwoTiles)) {
     return launch_one<L, false>(p, launch, stream);
   }
   return cudaErrorInvalidConfiguration;
@@ -75,6 +75,9 @@ cudaError_t launch_variant(const Parameters& p, const Launch& launch, cudaStream
 template <Format kFormat>
 cudaError_t launch_format(const Parameters& p, const Launch& launch, cudaStream_t stream) {
   if (launch.dim == 64) return launch_variant<kFormat, 64>(p, launch, stream);
+  if constexpr (exists(kFormat, 96, Variant::kOneTile)) {
+    if (launch.dim == 96) return launch_variant<kFormat, 96>(p, launch, stream);
+  }
   if (launch.dim == 128) return launch_variant<kFormat, 128>(p, launch, stream);
   return launch_variant<kFormat, 256>(p, launch, stream);
 }

@@ -8,7 +8,7 @@
 namespace tsr::cuda::decode {
 
 struct Launch {
-  int dim = 0;  ///< padded: 64, 128 or 256
+  int dim = 0;  ///< padded: 64, 96, 128 or 256
   Variant variant = Variant::kOneTile;
   int threads = 0;
   int shared_bytes = 0;

@@ -68,7 +68,7 @@ TSR_HOST_DEVICE constexpr int row_stride(Format f, int d, Variant v) {
 TSR_HOST_DEVICE constexpr int warp_tiles(Variant v) { return tiles_of(v) / heads_of(v); }
 /// Warps of a block: 16 where 128 registers are enough, which hides more latency.
 TSR_HOST_DEVICE constexpr int most_warps(Format f, int d, Variant v) {
-  return !is_16_bit(f) && v != Variant::kTwoTiles && d <= 128 ? 16 : 8;
+  return (is_16_bit(f) ? v == Variant::kOneTile && d <= 64 : v != Variant::kTwoTiles && d <= 128) ? 16 : 8;
 }
 /// Tiles that are copied together: two where rows are so short that what a copy takes beside them would count.
 TSR_HOST_DEVICE constexpr int stage_tiles(Format f, Variant v) { return f == Format::kQ4 && copies_in_bulk(v) ? 2 : 1; }
@@ -104,8 +104,9 @@ TSR_HOST_DEVICE constexpr int usual_unit(int width) { return width % 16 == 0 ? 1
 
 /// Which instantiations exist: several heads, and bulk copies, where blocks of 32 make short rows; two tiles where there are
 /// registers for them (more row tiles in the grid take their place, which read the same keys at the same time), four where the
-/// L2 cache couldn't feed as many row tiles and conversions don't count.
+/// L2 cache couldn't feed as many row tiles and conversions don't count. 96 dims: the usual case of what isn't in blocks; others are padded.
 TSR_HOST_DEVICE constexpr bool exists(Format f, int d, Variant v) {
+  if (d == 96) return !is_blocked(f) && (v == Variant::kOneTile || v == Variant::kTwoTiles);
   if (v == Variant::kOneTile || d > 128) return v == Variant::kOneTile;
   return v == Variant::kTwoTiles || (v == Variant::kFourTiles ? is_16_bit(f) : is_blocked(f));
 }
@@ -126,6 +127,10 @@ struct Layout {
   /// Where a byte of a row of a tile lies.
   TSR_HOST_DEVICE static constexpr int place(int row, int byte) {
     return row * kStride + (kSwizzled ? byte ^ (row % 8 * 16) : byte);
+  }
+  /// The same, 32 `steps` on from such an address, for what lies in the first 32 bytes of a row.
+  TSR_HOST_DEVICE static constexpr uint32_t onwards(uint32_t address, int steps) {
+    return kSwizzled ? (address ^ steps % 4 * 32) + steps / 4 * 128 : address + steps * 32;
   }
   static constexpr int kStageTiles = stage_tiles(kFormat, kVariant);
   static constexpr int kStageKeys = kStageTiles * kTileKeys;

@@ -79,6 +79,14 @@ class PlainCopier {
       }
       if constexpr (kBulk) {
         copy_bulk(p, stage, barrier, k, v, min(count, L::kStageKeys));
+      } else if constexpr (kContinues && L::kTeam == 1) {
+        if (count >= L::kStageKeys) {
+          copy_continuing<true>(stage, k, static_cast<int>(a.k.row), count);
+          copy_continuing<true>(stage + L::kSideBytes, v, static_cast<int>(a.v.row), count);
+        } else {
+          copy_continuing<false>(stage, k, static_cast<int>(a.k.row), count);
+          copy_continuing<false>(stage + L::kSideBytes, v, static_cast<int>(a.v.row), count);
+        }
       } else if (count >= L::kStageKeys) {
         copy_side<true>(stage, k, static_cast<int>(a.k.row), count);
         copy_side<true>(stage + L::kSideBytes, v, static_cast<int>(a.v.row), count);
@@ -95,7 +103,25 @@ class PlainCopier {
   static constexpr bool kMayPage = L::kVariant != Variant::kAdjoiningKeys;
   __device__ __forceinline__ bool paged() const { return kMayPage && table_ != nullptr; }
   static constexpr int kWidth = L::kHeadBytes * L::kTeam;
-  static constexpr int kUnit = usual_unit(kWidth);
+  static constexpr int kUnit = usual_unit(kWidth), kRowUnits = kWidth / kUnit;
+
+  /// Rows of 12 or 6 units: lanes go on from one row into the next, and after three rounds are where they were, some rows on.
+  static constexpr bool kContinues = kRowUnits % 3 == 0 && (kRowUnits / 3 & (kRowUnits / 3 - 1)) == 0 && kRowUnits / 3 <= 32;
+  template <bool kWhole>
+  __device__ __forceinline__ void copy_continuing(uint32_t to, const char* from, int stride, int count) const {
+    constexpr int kPeriod = 3 * 32 / kRowUnits;  // rows
+    static_assert(L::kTeam == 1 && L::kStageKeys % kPeriod == 0);
+#pragma unroll
+    for (int round = 0; round < 3; ++round) {
+      const int unit = lane_ + 32 * round, row = unit / kRowUnits, byte = unit % kRowUnits * kUnit;
+      uint32_t offset = row * stride + byte;
+#pragma unroll
+      for (int first = 0; first < L::kStageKeys; first += kPeriod) {
+        copy_async<kUnit>(to + L::place(row + first, byte), from + offset, kWhole || row + first < count);
+        offset += kPeriod * stride;
+      }
+    }
+  }
 
   /// Lanes go along the row for the largest power of two of units that fits, and over rows; what is left of rows follows.
   template <bool kWhole, int kUnits = kWidth / kUnit, int kFirst = 0>

@@ -33,6 +33,10 @@ Format format_of(Type type) {
 }
 
 int padded_dim(const Attention& a) { return a.dim <= 64 ? 64 : a.dim <= 128 ? 128 : 256; }
+/// The usual case's kernel pads nothing.
+int dim_of(const Attention& a, Format format, bool plain) {
+  return plain && a.dim == 96 && !is_blocked(format) ? 96 : padded_dim(a);
+}
 
 /// The largest of 16, 8, 4, 2 and 1 bytes that divides where every copy of a side begins, and its width.
 int copy_unit(const Attention& a, const View& view, int width, int heads) {
@@ -47,7 +51,7 @@ int copy_unit(const Attention& a, const View& view, int width, int heads) {
 
 /// Whether the usual case's kernel takes this, by way of that variant. Without `addresses`: if they are as aligned as can be.
 bool is_plain(const Attention& a, const Limits& limits, Format format, Variant variant, bool addresses) {
-  const int dim = padded_dim(a), heads = heads_of(variant), bytes = row_bytes(format, dim), width = bytes * heads;
+  const int dim = dim_of(a, format, true), heads = heads_of(variant), bytes = row_bytes(format, dim), width = bytes * heads;
   if (!exists(format, dim, variant) || !a.plain_score() || a.dim != dim || a.value_dim != dim) return false;
   if (a.out.type != Type::kF16 && a.out.type != Type::kBF16) return false;
   const auto aligned = [&](const View& view, int to) {
@@ -207,7 +211,7 @@ struct Candidate {
 };
 
 Candidate plan_variant(const Attention& a, const Limits& limits, Format format, Variant variant, bool plain) {
-  const int dim = padded_dim(a);
+  const int dim = dim_of(a, format, plain);
   Plan plan;
   plan.tile_q = 8 * tiles_of(variant);
   plan.tile_k = kTileKeys;

@@ -46,7 +46,7 @@ __device__ __forceinline__ void scores_16_bit(float (&s)[L::kTiles][4], const ch
 #pragma unroll
   for (int step = 0; step < L::kSteps; ++step) {
     uint32_t k[4];
-    load_matrix_x4(k, (address ^ step % 4 * 32) + step / 4 * 128);
+    load_matrix_x4(k, L::onwards(address, step));
 #pragma unroll
     for (int n = 0; n < L::kTiles; ++n) {
       const uint2 q = queries.get(n, step);

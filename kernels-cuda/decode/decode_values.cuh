@@ -87,7 +87,7 @@ __device__ __forceinline__ void add_16_bit(Accumulators<L>& out, const char* val
 #pragma unroll
   for (int m = 0; m < L::kSteps; ++m) {
     uint32_t v[4];
-    load_matrix_x4_transposed(v, (address ^ m % 4 * 32) + m / 4 * 128);
+    load_matrix_x4_transposed(v, L::onwards(address, m));
 #pragma unroll
     for (int n = 0; n < L::kTiles; ++n) mma_16816<T>(out[n][m], v, p.rounded[n][0], p.rounded[n][1]);
   }
