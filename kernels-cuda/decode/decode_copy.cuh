@@ -104,7 +104,8 @@ __device__ __forceinline__ void straighten(char* tile, uint32_t inside, int lane
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const bool moves = word < words && row + i * rows * apart < kTileKeys;
-        if (moves && (inside >> (row + i * rows * apart) & 1) != 0) *reinterpret_cast<uint32_t*>(at + i * step) = moved[i];
+        if (moves && (inside >> (row + i * rows * apart) & 1) != 0)
+          *reinterpret_cast<uint32_t*>(at + i * step) = moved[i];
       }
     }
   }

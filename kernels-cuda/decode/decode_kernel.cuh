@@ -231,7 +231,8 @@ __global__ void __launch_bounds__(L::kMostWarps * 32, 1) decode_kernel(const __g
     if constexpr (is_blocked(L::kFormat) && L::kTeam == 1) {
       char* const k = ring + stage * L::kStageBytes;
       if (copies_words<L>(p.k_width, p.k_unit)) straighten<L>(k, began_inside[stage][0], lane, p.k_width);
-      if (copies_words<L>(p.v_width, p.v_unit)) straighten<L>(k + L::kSideBytes, began_inside[stage][1], lane, p.v_width);
+      if (copies_words<L>(p.v_width, p.v_unit))
+        straighten<L>(k + L::kSideBytes, began_inside[stage][1], lane, p.v_width);
       __syncwarp();
     }
     attend_tile<L>(p, common, keys.end, key0, ring + stage * L::kStageBytes + head * L::kHeadBytes, scratch,

@@ -105,7 +105,10 @@ cudaError_t launch_merge(const Parameters& p, int dim, Variant variant, cudaStre
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = has_clusters() ? 1 : 0;  // and with them this attribute
-  const auto kernel = dim == 64 ? merge_kernel<64> : dim == 96 ? merge_kernel<96> : dim == 128 ? merge_kernel<128> : merge_kernel<256>;
+  const auto kernel = dim == 64    ? merge_kernel<64>
+                      : dim == 96  ? merge_kernel<96>
+                      : dim == 128 ? merge_kernel<128>
+                                   : merge_kernel<256>;
   return cudaLaunchKernelEx(&config, kernel, p, variant);
 }
 

@@ -106,7 +106,8 @@ class PlainCopier {
   static constexpr int kUnit = usual_unit(kWidth), kRowUnits = kWidth / kUnit;
 
   /// Rows of 12 or 6 units: lanes go on from one row into the next, and after three rounds are where they were, some rows on.
-  static constexpr bool kContinues = kRowUnits % 3 == 0 && (kRowUnits / 3 & (kRowUnits / 3 - 1)) == 0 && kRowUnits / 3 <= 32;
+  static constexpr bool kContinues =
+      kRowUnits % 3 == 0 && (kRowUnits / 3 & (kRowUnits / 3 - 1)) == 0 && kRowUnits / 3 <= 32;
   template <bool kWhole>
   __device__ __forceinline__ void copy_continuing(uint32_t to, const char* from, int stride, int count) const {
     constexpr int kPeriod = 3 * 32 / kRowUnits;  // rows

@@ -51,7 +51,8 @@ int copy_unit(const Attention& a, const View& view, int width, int heads) {
 
 /// Whether the usual case's kernel takes this, by way of that variant. Without `addresses`: if they are as aligned as can be.
 bool is_plain(const Attention& a, const Limits& limits, Format format, Variant variant, bool addresses) {
-  const int dim = dim_of(a, format, true), heads = heads_of(variant), bytes = row_bytes(format, dim), width = bytes * heads;
+  const int dim = dim_of(a, format, true), heads = heads_of(variant), bytes = row_bytes(format, dim),
+            width = bytes * heads;
   if (!exists(format, dim, variant) || !a.plain_score() || a.dim != dim || a.value_dim != dim) return false;
   if (a.out.type != Type::kF16 && a.out.type != Type::kBF16) return false;
   const auto aligned = [&](const View& view, int to) {
