@@ -100,7 +100,10 @@ checked.push("tests/mutation/cuda.mjs", "tests/mutation/cuda-mutations.mjs", "ou
 checked.push("tests/reliability/gpu.sh", "tests/reliability/soak.mjs", "tests/reliability/sanitize.mjs");
 checked.push("tests/reliability/src");
 for (const backend of ["cuda", "hip"]) {
-  checked.push(`build/${backend}/tests/fuzz/fuzz-volume`);
+  checked.push(
+    `build/${backend}/tests/fuzz/fuzz-volume`,
+    `build/${backend}/backends/${backend}/${backend}-driver-cycles`,
+  );
   for (const place of [`build/${backend}/tests/abi`, `build/${backend}/backends/${backend}`]) {
     if (!existsSync(join(root, place))) continue;
     for (const file of readdirSync(join(root, place))) {

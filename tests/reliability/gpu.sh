@@ -65,7 +65,9 @@ start() {
 }
 
 if wanted memory; then
-  start memory "$(left)" "$node" --expose-gc --max-semi-space-size=1 tests/reliability/src/cycles.mjs "$cycles" "$library"
+  driver="build/$kind/backends/$kind/$kind-driver-cycles" # the driver's part of it, told apart
+  [ -x "$driver" ] || driver=''
+  start memory "$(left)" "$node" tests/reliability/src/cycles.mjs "$cycles" "$library" ${driver:+"$driver"}
   wait
   echo "memory: $(tail -n 1 "$out/memory.log")"
 fi

@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readdirSync, readFileSync } from "node:fs";
+import { chmodSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseResult } from "@tessera/bench";
@@ -84,7 +84,40 @@ describe("tessera bench", () => {
     expect(result.state).toBe("interrupted");
     expect(readdirSync(folder).filter((name) => name.endsWith(".tmp"))).toEqual([]);
   });
+
+  it("Ctrl-C while it profiles keeps all that was measured, exit 130", async (ctx) => {
+    const [file, began, ncu] = [join(folder, "profiled.json"), join(folder, "began"), join(folder, "ncu")];
+    writeFileSync(ncu, `#!/bin/sh\ntouch ${began}\nexec sleep 100\n`);
+    chmodSync(ncu, 0o755);
+    const library = shim(ctx, "CALLED_CUDA"); // others aren't profiled
+    const args = ["bench", "--library", library, ...small.slice(2), "--profile", "--json", file];
+    const { code } = await interrupted(args, { TESSERA_NCU: ncu }, () => existsSync(began));
+    expect(code).toBe(130);
+    const result = resultIn(file);
+    expect(result.measurements).toHaveLength(2);
+    expect(result.skipped).toContainEqual(expect.objectContaining({ suite: "profile", reason: "interrupted" }));
+  });
 });
+
+/** Runs the command, and presses Ctrl-C once it has come so far. */
+async function interrupted(args: string[], env: Record<string, string>, soFar: () => boolean) {
+  const child = spawn(process.execPath, [bin, ...args], {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { ...process.env, ...env },
+  });
+  let [out, err] = ["", ""];
+  child.stdout.on("data", (data) => {
+    out += data;
+  });
+  child.stderr.on("data", (data) => {
+    err += data;
+  });
+  const closed = once(child, "close");
+  await expect.poll(() => soFar() || child.exitCode !== null, { timeout: 60_000, interval: 20 }).toBe(true);
+  child.kill("SIGINT");
+  const [code] = await closed;
+  return { code, out, err };
+}
 
 describe("tessera report", () => {
   it("makes one page and a CSV of several results", async () => {
@@ -121,6 +154,22 @@ describe("tessera report", () => {
 });
 
 describe("tessera tune", () => {
+  it("Ctrl-C keeps what was tuned until then, exit 130", async () => {
+    const cache = join(folder, "interrupted");
+    const kept = () =>
+      existsSync(cache) && readdirSync(cache, { recursive: true }).some((n) => `${n}`.endsWith(".json"));
+    const args = ["tune", "--backend", "cpu", "--suite", "quick", "--json"];
+    const { code, out, err } = await interrupted(args, { TESSERA_CACHE_DIR: cache }, kept);
+    expect({ code, err }).toEqual({ code: 130, err: "" });
+    const { cases } = JSON.parse(out);
+    expect(cases.length).toBeGreaterThan(0);
+    vi.stubEnv("TESSERA_CACHE_DIR", cache);
+    const { case: name, best } = cases[0];
+    const first = ["--backend", "cpu", "--repeats", "20", "--rotate", "4", "--json", "--filter"];
+    const json = await tessera("bench", ...first, `^quick: ${name.replaceAll(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`);
+    expect(parseResult(json.out, "stdout").measurements[0]).toMatchObject({ tuned: true, kernel: best.kernel });
+  });
+
   it("keeps what is fastest, and forgets it again", async () => {
     vi.stubEnv("TESSERA_CACHE_DIR", join(folder, "cache"));
     const which = ["--backend", "cpu", "--filter", "77²"];

@@ -77,6 +77,8 @@ TSR_EXPORT const tsr_backend* tsr_backend_entry(uint32_t abi_version) {
   table.attention = attention;
 #if defined(DIES_AT_EXIT)
   atexit(die);
+#elif defined(CALLED_CUDA)
+  table.name = "cuda";
 #endif
 #if defined(BREAKS) || defined(BREAKS_LATER)
   table.last_error = last_error;

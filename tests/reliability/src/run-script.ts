@@ -9,10 +9,10 @@ const root = fileURLToPath(new URL("../../../", import.meta.url));
 export function runScript(
   script: string,
   args: readonly string[],
-  { minutes = 2, env = {}, node = [] as readonly string[] } = {},
+  { minutes = 2, env = {} } = {},
 ): Record<string, unknown> {
   const file = fileURLToPath(new URL(script, import.meta.url));
-  const { status, signal, stdout, stderr } = spawnSync(process.execPath, [...node, file, ...args], {
+  const { status, signal, stdout, stderr } = spawnSync(process.execPath, [file, ...args], {
     encoding: "utf8",
     timeout: minutes * 60_000,
     env: { ...process.env, NO_COLOR: "1", ...env },

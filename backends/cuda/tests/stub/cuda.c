@@ -1,6 +1,7 @@
 /* A libcuda.so.1 with no GPU behind it, that answers the probe's questions as the environment says:
  *   STUB_VERSION   what cuDriverGetVersion gives (13000)         STUB_INIT      what cuInit returns (0)
  *   STUB_DEVICES   compute capabilities: "90,75" (none)          STUB_RETAIN    what cuDevicePrimaryCtxRetain returns (801)
+ *   STUB_LEAK      bytes that each stream takes along (0), of what driver_cycles.c makes and destroys: it only counts
  *   STUB_FAIL, STUB_RECORD   as backends/common/tests/played/failing.h says
  * Behind a context, if STUB_RETAIN is 0, there is nothing: only the emulated runtime (tests/emulated) works with it. */
 #include <cuda.h>
@@ -14,6 +15,10 @@
 #undef cuCtxPushCurrent
 #undef cuCtxPopCurrent
 #undef cuDeviceGetUuid
+#undef cuStreamDestroy
+#undef cuEventDestroy
+#undef cuMemcpyHtoDAsync
+#undef cuMemcpyDtoHAsync
 
 /* Names as the documentation has them, without the versions that cuda.h adds. */
 #define ENTER(name)                   \
@@ -132,5 +137,87 @@ CUresult cuCtxPopCurrent_v2(CUcontext* context) {
 }
 CUresult cuCtxGetCurrent(CUcontext* context) {
   *context = depth ? stack[depth - 1] : NULL;
+  return CUDA_SUCCESS;
+}
+
+/* Streams and their like, in which nothing is ever under way. */
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+  (void)flags;
+  static void* volatile last;
+  const int leak = number("STUB_LEAK", 0);
+  if (leak > 0) {
+    void** const block = malloc((size_t)leak);
+    *block = last;
+    last = block;
+  }
+  *stream = malloc(1);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  free(stream);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  (void)stream;
+  return CUDA_SUCCESS;
+}
+CUresult cuEventCreate(CUevent* event, unsigned flags) {
+  (void)flags;
+  *event = malloc(1);
+  return CUDA_SUCCESS;
+}
+CUresult cuEventDestroy_v2(CUevent event) {
+  free(event);
+  return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  (void)event, (void)stream;
+  return CUDA_SUCCESS;
+}
+CUresult cuEventSynchronize(CUevent event) {
+  (void)event;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
+  (void)props;
+  *pool = malloc(1);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t kept) {
+  (void)pool, (void)kept;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* data, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  (void)pool, (void)stream;
+  *data = (CUdeviceptr)malloc(bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemFreeAsync(CUdeviceptr data, CUstream stream) {
+  (void)stream;
+  free((void*)data);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemHostAlloc(void** data, size_t bytes, unsigned flags) {
+  (void)flags;
+  *data = malloc(bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemFreeHost(void* data) {
+  free(data);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+  (void)stream;
+  memcpy((void*)to, from, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  (void)stream;
+  memcpy(to, (const void*)from, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
+  (void)stream;
+  function(argument);
   return CUDA_SUCCESS;
 }
