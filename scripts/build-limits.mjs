@@ -1,4 +1,4 @@
-// Builds packages/bench/native/build: gpu_limits, which measures what an NVIDIA GPU can do at most, and plain_loop, which the
+// Builds packages/bench/native/build: cpu_limits and gpu_limits, which measure what the device can do at most, and plain_loop, which the
 // harness is held against. Any C++ compiler does.
 import { mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import { fail, root, run, which } from "./lib/sh.mjs";
 
 const folder = join(root, "packages/bench/native");
 const header = join(root, "packages/core/include/tessera/tessera.h");
-for (const name of ["gpu_limits", "plain_loop"]) {
+for (const name of ["cpu_limits", "gpu_limits", "plain_loop"]) {
   const [source, program] = [join(folder, `${name}.cpp`), join(folder, "build", name)];
   const newest = Math.max(...[source, header, fileURLToPath(import.meta.url)].map((file) => statSync(file).mtimeMs));
   if ((statSync(program, { throwIfNoEntry: false })?.mtimeMs ?? 0) >= newest) continue;
@@ -16,5 +16,5 @@ for (const name of ["gpu_limits", "plain_loop"]) {
   mkdirSync(join(folder, "build"), { recursive: true });
   // Static but for what is opened at run time, so that it runs where other compilers' libraries are.
   const flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-static-libstdc++", "-static-libgcc"];
-  run(compiler, [...flags, `-I${join(root, "packages/core/include")}`, source, "-o", program, "-ldl"]);
+  run(compiler, [...flags, `-I${join(root, "packages/core/include")}`, source, "-o", program, "-ldl", "-pthread"]);
 }

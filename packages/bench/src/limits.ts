@@ -1,7 +1,8 @@
 /**
- * What needs a vendor's library: the rate of a matrix product, of reading, and attention that isn't fused. A program of
- * its own (native/gpu_limits.cpp) opens cuBLAS and NVRTC where they are; where it or they are missing, it says so and
- * the run goes on without. NVIDIA only: nobody has tried hipBLAS yet.
+ * What needs native code of its own. Of a GPU, the rate of a matrix product, of reading, and attention that isn't fused:
+ * native/gpu_limits.cpp opens cuBLAS and NVRTC where they are; NVIDIA only, nobody has tried hipBLAS yet. Of a CPU,
+ * multiply-adds on registers alone, native/cpu_limits.cpp. Where a program or a library is missing, that is told and the
+ * run goes on without.
  */
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -17,27 +18,56 @@ const execute = promisify(execFile);
 /** Why there is none; undefined if there is. */
 export class NoLimits extends Error {}
 
-function program(engine: Engine): string {
-  if (engine.backend !== "cuda") throw new NoLimits("it is measured on NVIDIA GPUs only");
-  const own = process.env.TESSERA_GPU_LIMITS;
-  const path = own || fileURLToPath(new URL("../native/build/gpu_limits", import.meta.url));
+async function answer(
+  name: "gpu_limits" | "cpu_limits",
+  args: readonly (string | number)[],
+  signal: AbortSignal | undefined,
+): Promise<unknown> {
+  const variable = `TESSERA_${name.toUpperCase()}`;
+  const own = process.env[variable];
+  const path = own || fileURLToPath(new URL(`../native/build/${name}`, import.meta.url));
   // The reason goes into result files, which are sent to others: no path of this machine.
-  const what = own ? "what TESSERA_GPU_LIMITS names" : "@tessera/bench's gpu_limits";
+  const what = own ? `what ${variable} names` : `@tessera/bench's ${name}`;
   if (!existsSync(path)) throw new NoLimits(`${what} is not built (npm run build, in a clone)`);
-  return path;
-}
-
-async function answer(engine: Engine, args: readonly (string | number)[], signal: AbortSignal | undefined) {
-  const device = engine.device.id.includes(":") ? engine.device.id : String(engine.device.index);
   try {
-    const { stdout } = await execute(program(engine), [device, ...args.map(String)], { timeout: 120_000, signal });
+    const { stdout } = await execute(path, args.map(String), { timeout: 120_000, signal });
     return JSON.parse(stdout) as unknown;
   } catch (error) {
-    if (error instanceof NoLimits) throw error;
     signal?.throwIfAborted();
     const { stderr, message } = error as { stderr?: string; message: string };
     throw new NoLimits(stderr?.trim() || message);
   }
+}
+
+function ofGpu(engine: Engine, args: readonly (string | number)[], signal: AbortSignal | undefined): Promise<unknown> {
+  if (engine.backend !== "cuda") throw new NoLimits("it is measured on NVIDIA GPUs only");
+  const device = engine.device.id.includes(":") ? engine.device.id : String(engine.device.index);
+  return answer("gpu_limits", [device, ...args], signal);
+}
+
+interface Product {
+  readonly method: string;
+  readonly flops: number;
+  readonly samples: number[];
+}
+
+/**
+ * What no matrix product on that many threads passes.
+ *
+ * @throws NoLimits
+ */
+export async function cpuCeilings(threads: number, plan: Plan): Promise<Pick<Ceilings, "matmul16" | "matmul32">> {
+  const told = await answer("cpu_limits", [plan.repeats, threads], plan.signal);
+  const { f32, bf16 } = told as { readonly f32: Product; readonly bf16?: Product };
+  const of = ({ method, flops, samples }: Product, more: string): Ceiling => ({
+    value: flops / 1e9 / Math.min(...samples), // nothing but other programs makes it slower
+    unit: "TFLOP/s",
+    method: `multiply-adds on registers alone, ${method}${more}, on ${threads} thread${threads === 1 ? "" : "s"}, the fastest`,
+    spread: spread(samples),
+    samples,
+  });
+  // Without an instruction for two bytes the values are widened first.
+  return { matmul16: bf16 ? of(bf16, "") : of(f32, " of f32"), matmul32: of(f32, "") };
 }
 
 interface Rates {
@@ -47,7 +77,7 @@ interface Rates {
 
 /** @throws NoLimits */
 export async function gpuCeilings(engine: Engine, plan: Plan): Promise<Pick<Ceilings, "read" | "matmul16">> {
-  const { read, matmul16 } = (await answer(engine, ["ceilings", plan.repeats], plan.signal)) as Rates;
+  const { read, matmul16 } = (await ofGpu(engine, ["ceilings", plan.repeats], plan.signal)) as Rates;
   const of = (samples: number[], value: number, unit: Ceiling["unit"], method: string): Ceiling => {
     return { value, unit, method, spread: spread(samples), samples };
   };
@@ -76,7 +106,7 @@ export async function unfused(
   plan: Plan,
 ): Promise<Pick<Measurement, "clock" | "samples" | "median" | "spread" | "check" | "stages">> {
   const args = ["unfused", plan.repeats, batch, heads, queries, dim];
-  const { samples, error, wall, stages } = (await answer(engine, args, plan.signal)) as Unfused;
+  const { samples, error, wall, stages } = (await ofGpu(engine, args, plan.signal)) as Unfused;
   const whole = median(wall);
   const shares: [string, number][] = Object.entries(stages).map(([name, times]) => [name, median(times) / whole]);
   const inStages = shares.reduce((sum, [, share]) => sum + share, 0);

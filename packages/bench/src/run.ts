@@ -7,7 +7,7 @@ import { Arenas } from "./arena.js";
 import { type Case, flopsOf } from "./case.js";
 import { ceilingsOf } from "./ceilings.js";
 import { commitOf, hostOf, rotation, vendorOf } from "./environment.js";
-import { gpuCeilings, NoLimits } from "./limits.js";
+import { cpuCeilings, gpuCeilings, NoLimits } from "./limits.js";
 import type { Plan } from "./measure.js";
 import type { Ceilings, DeviceResult, Measurement, ResultFile, RunState, Skipped } from "./result.js";
 import { type Bench, NotMeasured, OutOfTime, runCase } from "./run-case.js";
@@ -187,10 +187,16 @@ export async function runBench(options: BenchOptions): Promise<ResultFile> {
         ceilings = await ceilingsOf(engine, rotateBytes, threads, few);
         try {
           if (!engine.device.caps.hostMemory) ceilings = { ...ceilings, ...(await gpuCeilings(engine, few)) };
+          else if (engine.backend === "cpu") ceilings = { ...ceilings, ...(await cpuCeilings(threads ?? 1, few)) };
         } catch (error) {
           if (!(error instanceof NoLimits)) throw error;
           const reason = error.message.split("\n")[0]!;
-          skipped.push({ device: key, suite: "ceilings", case: "read, matrix product", reason });
+          skipped.push({
+            device: key,
+            suite: "ceilings",
+            case: engine.device.caps.hostMemory ? "matrix product" : "read, matrix product",
+            reason,
+          });
         }
       }
       for (const [index, one] of cases.entries()) {

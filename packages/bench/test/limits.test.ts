@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Engine } from "@tessera/core";
 import { afterAll, afterEach, describe, expect, it, vi } from "vitest";
-import { gpuCeilings, NoLimits, unfused } from "../src/limits.js";
+import { cpuCeilings, gpuCeilings, NoLimits, unfused } from "../src/limits.js";
 
 const folder = mkdtempSync(join(tmpdir(), "tessera-limits-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -19,6 +19,7 @@ function playing(script: string): void {
   writeFileSync(path, `#!/bin/sh\n${script}\n`);
   chmodSync(path, 0o755);
   vi.stubEnv("TESSERA_GPU_LIMITS", path);
+  vi.stubEnv("TESSERA_CPU_LIMITS", path);
 }
 
 describe("limits of a GPU", () => {
@@ -51,5 +52,34 @@ echo '{"samples": [9, 9], "error": 0.001, "wall": [10, 10], "stages": {"a": [4, 
   it("the real program says what it misses", async (ctx) => {
     if (existsSync("/proc/driver/nvidia/version")) ctx.skip("an NVIDIA driver is here");
     await expect(gpuCeilings(gpu(), plan)).rejects.toThrow(/the NVIDIA driver is not there: libcuda\.so\.1/);
+  });
+});
+
+describe("limits of a CPU", () => {
+  it("come from a program of its own; two bytes have f32's where there is no instruction for them", async () => {
+    const f32 = '"f32": {"method": "AVX9", "flops": 8e9, "samples": [4, 2, 4]}';
+    playing(`[ "$*" = "20 3" ] || exit 3
+echo '{${f32}, "bf16": {"method": "AVX9 BF16", "flops": 8e9, "samples": [1]}}'`);
+    const { matmul16, matmul32 } = await cpuCeilings(3, plan);
+    expect(matmul32).toMatchObject({ value: 4, unit: "TFLOP/s", samples: [4, 2, 4] });
+    expect(matmul16).toMatchObject({
+      value: 8,
+      method: "multiply-adds on registers alone, AVX9 BF16, on 3 threads, the fastest",
+    });
+    playing(`echo '{${f32}}'`);
+    expect((await cpuCeilings(1, plan)).matmul16).toMatchObject({
+      value: 4,
+      method: expect.stringMatching(/AVX9 of f32, on 1 thread, the fastest$/),
+    });
+    vi.stubEnv("TESSERA_CPU_LIMITS", join(folder, "absent"));
+    await expect(cpuCeilings(1, plan)).rejects.toThrow(/^what TESSERA_CPU_LIMITS names is not built/);
+  });
+
+  it("the real program: a rate that a processor can have", async () => {
+    const { matmul16, matmul32 } = await cpuCeilings(1, { ...plan, repeats: 3 });
+    // The slowest vectors that it knows, at 1 GHz, do 8 of them a cycle; nothing does a thousand.
+    expect(matmul32!.value).toBeGreaterThan(0.001);
+    expect(matmul32!.value).toBeLessThan(5);
+    expect(matmul16!.value).toBeGreaterThan(0.5 * matmul32!.value);
   });
 });
