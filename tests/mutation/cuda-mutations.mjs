@@ -9,6 +9,8 @@ const scoreTile = "kernels-cuda/sm80/score_tile.cuh";
 const output = "kernels-cuda/common/output.cuh";
 const append = "kernels-cuda/common/append.cu";
 const merge = "kernels-cuda/common/merge.cu";
+const decode = "kernels-cuda/decode";
+const schedule = "kernels-cuda/sm90/schedule.cuh";
 const mma = ["prefill-mma"];
 const plain = ["prefill-simt"];
 
@@ -174,5 +176,41 @@ export const mutations = [
     replace: "largest",
     cases: "merge",
     kernels: plain,
+  },
+  {
+    name: "wgmma-causal",
+    breaks: "a row sees one key more",
+    file: schedule,
+    find: "clamped(v.offset + v.right + 1, -kFar, kFar)",
+    replace: "clamped(v.offset + v.right + 2, -kFar, kFar)",
+    cases: "causal|align|window",
+    kernels: ["prefill-wgmma"],
+  },
+  {
+    name: "decode-mask",
+    breaks: "a row sees one key more",
+    file: `${decode}/decode_weights.cuh`,
+    find: "key >= min(row.end, end)",
+    replace: "key > min(row.end, end)",
+    cases: "causal|length",
+    kernels: ["decode-mma"],
+  },
+  {
+    name: "decode-straighten",
+    breaks: "quantised rows that begin between words stay there",
+    file: `${decode}/decode_copy.cuh`,
+    find: "__funnelshift_r(from[0], word + 1 < words ? from[1] : 0, 16)",
+    replace: "from[0]",
+    cases: "d96|dim-96",
+    kernels: ["decode-mma"],
+  },
+  {
+    name: "decode-merge",
+    breaks: "sums of splits are added as if their maxima were one",
+    file: `${decode}/decode_merge.cu`,
+    find: "sum += weight * each[i].y;",
+    replace: "sum += each[i].y;",
+    cases: "splits|decode",
+    kernels: ["decode-mma"],
   },
 ];

@@ -35,7 +35,15 @@ function cmake(...args) {
 function build(folder) {
   const copy = mkdtempSync(join(tmpdir(), "tessera-cuda-mutation-"));
   try {
-    for (const part of ["CMakeLists.txt", "cmake", "backends", "kernels-cuda", "packages/core/include", "tests/abi"])
+    for (const part of [
+      "CMakeLists.txt",
+      "cmake",
+      "backends",
+      "kernels-cuda",
+      "packages/core/include",
+      "tests/abi",
+      "tests/fuzz",
+    ])
       cpSync(join(root, part), join(copy, part), {
         recursive: true,
         filter: (path) => !/node_modules|\/lib(\/|$)/.test(path),

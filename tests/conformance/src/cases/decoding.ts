@@ -57,6 +57,18 @@ export const decoding: Case[] = [
     types: "f16/q8_0",
     level: "full",
   }),
+  ...["f16", "f16/q8_0", "f16/q4_0"].map((types) =>
+    attention(
+      `decode/d96/${types.split("/").at(-1)}`,
+      "rows of 192, 102 and 54 bytes, in pages",
+      [2, 1, 300, 4, 2, 96],
+      {
+        lengthsK: [300, 77],
+        pages: { size: 16 },
+        types,
+      },
+    ),
+  ),
   attention("decode/mqa-32", "32 query heads on one KV head", [2, 1, 257, 32, 1, 64], { types: "bf16" }),
   attention("decode/d512-ratio16", "D 512 with ratio 16 (flash-attention #2750)", [1, 1, 140, 16, 1, 512], {
     types: "bf16",
