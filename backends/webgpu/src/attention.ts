@@ -9,15 +9,16 @@ import {
   TesseraError,
 } from "@tessera/core/web";
 import type { Capabilities } from "./capabilities.js";
-import { type Choice, choose, splitsFor, type Variant } from "./catalogue.js";
+import { type Choice, choose, type Geometry, geometryOf, splitsFor, streamOf, type Variant } from "./catalogue.js";
 import { type Binding, bindingOf, type Commands, gridOf, whole } from "./commands.js";
 import type { Memory } from "./memory.js";
 import { bufferOf, operandOf, type Window } from "./operand.js";
 import { type Box, type Problem, planOf, type TensorName, windowFor } from "./plan.js";
-import { attentionShader, tileK, tileQ, workgroupBytes } from "./wgsl/attention.js";
+import { attentionShader } from "./wgsl/attention.js";
 import { packParams } from "./wgsl/fields.js";
 import { joinShader } from "./wgsl/join.js";
 import { type AttentionFields, attentionFields, none, type ViewMember } from "./wgsl/problem.js";
+import { streamShader } from "./wgsl/stream.js";
 
 /** Where a device's work goes. */
 export interface Target {
@@ -61,6 +62,7 @@ export function problemOf(desc: AttentionDesc, memory: Memory): Problem {
 interface Prepared {
   readonly problem: Problem;
   readonly choice: Choice;
+  readonly geometry: Geometry;
   readonly splitsOf: (box: Box) => number;
   readonly pieces: ReturnType<typeof planOf>;
 }
@@ -72,25 +74,20 @@ function prepare(desc: AttentionDesc, { can, memory }: Target): Prepared | (Supp
   const { variant } = choice;
   const rows = problem.queries * (variant.packed ? problem.group : 1);
   const heads = variant.packed ? problem.kvHeads : problem.heads;
-  const tasks = problem.batch * heads * Math.ceil(rows / tileQ(variant.tile));
-  const splits = splitsFor(variant, desc.numSplits ?? 0, problem.keys, tasks, can);
-  const splitsOf = ({ key: [from, to] }: Box) => splitting(variant, to - from, splits, problem.keys).splits;
+  const geometry = geometryOf(variant, problem, can);
+  const tasks = problem.batch * heads * Math.ceil(rows / geometry.q);
+  const splits = splitsFor(variant, desc.numSplits ?? 0, problem, tasks, can);
+  const splitsOf = ({ key: [from, to] }: Box) => splitting(geometry.k, to - from, splits, problem.keys).splits;
   const empty = problem.batch === 0 || problem.heads === 0 || problem.queries === 0;
   try {
-    return { problem, choice, splitsOf, pieces: empty ? [] : planOf(problem, can.bindingBytes, splitsOf) };
+    return { problem, choice, geometry, splitsOf, pieces: empty ? [] : planOf(problem, can.bindingBytes, splitsOf) };
   } catch (error) {
     if (!(error instanceof TesseraError)) throw error;
     return { supported: false, code: error.code as "unsupported", reason: error.message };
   }
 }
 
-function splitting(
-  variant: Variant,
-  keys: number,
-  splits: number,
-  allKeys: number,
-): { splits: number; splitKeys: number } {
-  const unit = tileK(variant.tile);
+function splitting(unit: number, keys: number, splits: number, allKeys: number): { splits: number; splitKeys: number } {
   const wanted = Math.max(1, Math.ceil((splits * keys) / Math.max(1, allKeys)));
   const splitKeys = Math.max(unit, Math.ceil(keys / wanted / unit) * unit);
   return { splits: Math.max(1, Math.ceil(keys / splitKeys)), splitKeys };
@@ -109,7 +106,7 @@ function demanded(desc: AttentionDesc, target: Target): Prepared {
 
 /** @throws TesseraError as `attention` would */
 export function explanationOf(desc: AttentionDesc, target: Target, neverRun: string): Explanation {
-  const { problem, choice, pieces, splitsOf } = demanded(desc, target);
+  const { problem, choice, geometry, pieces, splitsOf } = demanded(desc, target);
   const { variant, passedOver } = choice;
   const counts = pieces.map(({ parts }) => parts.reduce((sum, part) => sum + splitsOf(part), 0));
   const rows = pieces.map(({ box }) => rowsOf(problem, box));
@@ -125,11 +122,11 @@ export function explanationOf(desc: AttentionDesc, target: Target, neverRun: str
   return {
     kernel: variant.name,
     family: variant.family,
-    tile: { q: tileQ(variant.tile), k: tileK(variant.tile) },
+    tile: { q: geometry.q, k: geometry.k },
     stages: 1,
     splits: Math.max(1, ...counts),
-    threads: variant.tile.tx * variant.tile.ty,
-    sharedBytes: workgroupBytes(variant.tile),
+    threads: geometry.threads,
+    sharedBytes: geometry.bytes,
     workspaceBytes: Math.max(0, ...workspace),
     notes: notes.filter(Boolean).join("; "),
     passedOver,
@@ -180,7 +177,7 @@ export function gather<N extends string>(
 
 /** @throws TesseraError `unsupported`, `invalid-argument`, `out-of-memory` */
 export function recordAttention(desc: AttentionDesc, target: Target, commands: Commands): void {
-  const { problem, choice, pieces, splitsOf } = demanded(desc, target);
+  const { problem, choice, geometry, pieces, splitsOf } = demanded(desc, target);
   const { can, memory } = target;
   const { variant } = choice;
   const given = Object.fromEntries(Object.entries(vectors).map(([at, name]) => [at, desc[name]])) as Record<
@@ -204,19 +201,18 @@ export function recordAttention(desc: AttentionDesc, target: Target, commands: C
     let firstPart = 0;
     for (const [i, part] of parts.entries()) {
       const { splits, splitKeys } = splitting(
-        variant,
+        geometry.k,
         part.key[1] - part.key[0],
         counts[i]!,
         part.key[1] - part.key[0],
       );
       const windows = inputsOf(problem, part, can);
-      const shader = shaderOf(variant, problem, plain, partial, can.emulated);
+      const shader = shaderOf(variant, problem, plain, partial, can);
       const pack = variant.packed ? problem.group : 1;
-      const tiles = Math.ceil(((box.query[1] - box.query[0]) * pack) / tileQ(variant.tile));
+      const tiles = Math.ceil(((box.query[1] - box.query[0]) * pack) / geometry.q);
       const headTiles = ((box.kvHead[1] - box.kvHead[0]) * problem.group) / pack;
       const tasks = splits * tiles * headTiles * (box.batch[1] - box.batch[0]);
-      const work =
-        tileQ(variant.tile) * Math.min(splitKeys, part.key[1] - part.key[0]) * (problem.dim + problem.valueDim);
+      const work = geometry.q * Math.min(splitKeys, part.key[1] - part.key[0]) * (problem.dim + problem.valueDim);
       const step = Math.max(1, Math.min(tasks, Math.floor(can.submissionWork / Math.max(1, work))));
       for (let firstTask = 0; firstTask < tasks; firstTask += step) {
         const now = Math.min(step, tasks - firstTask);
@@ -294,16 +290,24 @@ function shaderOf(
   p: Problem,
   plain: boolean,
   partial: boolean,
-  rolled: boolean,
+  can: Capabilities,
 ): string {
-  const needed = Math.ceil(p.valueDim / (4 * tile.tx));
-  // One pipeline serves several head dims, most of them where pipelines take long to compile.
-  const columns = [1, 2, 4, 8].find((count) => count >= needed && !(rolled && (count === 1 || count === 4)))!;
-  return attentionShader({
+  const rolled = can.emulated;
+  const types = {
     q: p.q.dtype as FloatDType,
     k: p.k.dtype as CacheDType,
     v: p.v.dtype as CacheDType,
     out: p.out.dtype as FloatDType,
+  };
+  if (!tile) {
+    const [paged, alike] = [p.pageSize > 0, p.queries === 1];
+    return streamShader({ ...types, ...streamOf(p, can), paged, alike, partial, subgroups });
+  }
+  const needed = Math.ceil(p.valueDim / (4 * tile.tx));
+  // One pipeline serves several head dims, most of them where pipelines take long to compile.
+  const columns = [1, 2, 4, 8].find((count) => count >= needed && !(rolled && (count === 1 || count === 4)))!;
+  return attentionShader({
+    ...types,
     tile,
     columns,
     packed,

@@ -13,6 +13,10 @@ export interface Capabilities {
   readonly emulated: boolean;
   /** Workgroups that keep the device busy. */
   readonly wantedWorkgroups: number;
+  /** The same where keys stream past, its threads, and keys that a thread has on their way. */
+  readonly streamWorkgroups: number;
+  readonly streamThreads: number;
+  readonly streamKeys: number;
   /** Multiplications that one submission may hold: browsers and drivers stop what takes seconds. */
   readonly submissionWork: number;
 }
@@ -42,6 +46,9 @@ export function capabilitiesOf(
     noSubgroups: whyNoSubgroups(device, info),
     emulated,
     wantedWorkgroups: emulated ? 8 : 512,
+    streamWorkgroups: limits.streamWorkgroups ?? (emulated ? 8 : 1024),
+    streamThreads: limits.streamThreads ?? 128,
+    streamKeys: limits.streamKeys ?? 4,
     submissionWork: limits.submissionWork ?? (emulated ? 2e9 : 2e11),
   };
 }
@@ -51,6 +58,9 @@ export interface Limits {
   readonly bindingBytes?: number | undefined;
   readonly gridWidth?: number | undefined;
   readonly submissionWork?: number | undefined;
+  readonly streamWorkgroups?: number | undefined;
+  readonly streamThreads?: number | undefined;
+  readonly streamKeys?: number | undefined;
 }
 
 function whyNoSubgroups(device: GPUDevice, info: GPUAdapterInfo): string {

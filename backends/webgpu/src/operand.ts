@@ -63,7 +63,7 @@ export function windowOf(operand: Operand, box: Box, alignment = 256): Window {
   const { dtype, byteOffset, batch, row, head, buffer } = operand;
   // Nothing is read of it, but something has to be bound.
   if (box.width === 0 || [box.batch, box.row, box.head].some(([from, to]) => to <= from))
-    return { buffer: buffer?.gpu, offset: 0, size: 4, base: 0, first: 0 };
+    return { buffer: buffer?.gpu, offset: 0, size: 16, base: 0, first: 0 };
   const first = box.batch[0] * batch + box.row[0] * row + box.head[0] * head;
   const end = (box.batch[1] - 1) * batch + (box.row[1] - 1) * row + (box.head[1] - 1) * head + box.width;
   const { block } = dtypes[dtype];

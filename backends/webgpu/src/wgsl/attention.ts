@@ -16,9 +16,10 @@
  * NaN. Where keys are split, `out` and `lse` are parts: normalised results, and base-2 logarithms of sums.
  */
 import type { CacheDType, FloatDType } from "@tessera/core/web";
-import { fromBits, fromF8, loader, logBits, storer, toHalves, words } from "./elements.js";
+import { fromBits, fromF8, loader, storer, toHalves, words } from "./elements.js";
 import { declareParams } from "./fields.js";
 import { attentionFields, sequences } from "./problem.js";
+import { rowWriter } from "./rows.js";
 
 /** What a pipeline is made for. */
 export interface AttentionShader {
@@ -195,7 +196,7 @@ ${types.includes("f8_e4m3") ? fromF8 : ""}
 ${fromBits}${loader("q", "q", q)}${loader("k", "k", k)}${loader("v", "v", v)}
 ${out === "f32" ? "" : toHalves}
 ${storer(out)}
-${logBits}
+${rowWriter(partial)}
 ${subgroups ? subgroupMax : portableMax}
 
 /** tanh, also near 0, where 1 - exp(-2x) would lose its digits. */
@@ -388,7 +389,12 @@ ${product}
     // Rows past a sequence's queries are padding, and cleared; of packed ones they are another sequence's.
     let rows = select(p.queryRows, u32(s.queries), p.atCuSeqLensQ != none);
     if (row >= min(rows, p.endQuery)) { continue; }
-    ${partial ? writePart : writeResult}
+    let end = ending(sum[i], top[i], head[i], i32(row) < s.queries, vScale);
+    for (var c = 0u; c < NC; c++) {
+      let d = 4u * (tx + TX * c);
+      if (d < p.valueDim) { put4(s, b, row, head[i], split, d, acc[i * NC + c] * end.factor); }
+    }
+    if (tx == 0u) { put_log(s, b, row, head[i], split, end.bits); }
   }
 }
 `;
@@ -442,44 +448,4 @@ ${times(
     let seen${j} = (vec4<u32>(seen >> ${4 * j}u) & vec4<u32>(1u, 2u, 4u, 8u)) != vec4<u32>();
     best = select(best, max(best, row${j}), seen${j});`,
 )}
-`;
-
-const writeResult = /* wgsl */ `
-    var total = sum[i];
-    var factor = 0.0;
-    var bits = 0xff800000u;
-    if (bitcast<u32>(total) != 0u) { // also if it is NaN
-      var m = top[i];
-      if (p.atSinks != none && aux[p.atSinks + head[i]] != 0xff800000u) {
-        let sink = bitcast<f32>(aux[p.atSinks + head[i]]) * log2e;
-        let with_sink = max(m, sink);
-        factor = exp2(m - with_sink);
-        total = total * factor + exp2(sink - with_sink);
-        m = with_sink;
-      } else { factor = 1.0; }
-      factor = vScale * factor / total;
-      bits = log_bits(total, (m + log2(total)) * 0.69314718);
-    } else if (p.atSinks != none && i32(row) < s.queries) { bits = aux[p.atSinks + head[i]]; }
-    let e = b * p.outBatch + (s.queryRow + row) * p.outRow + head[i] * p.outHead - p.outFirst;
-    for (var c = 0u; c < NC; c++) {
-      let d = 4u * (tx + TX * c);
-      if (d < p.valueDim) { store4(p.outBase, e + d, p.valueDim - d, acc[i * NC + c] * factor); }
-    }
-    if (p.hasLse == 1u && tx == 0u) {
-      let at = b * p.lseBatch + (s.queryRow + row) * p.lseRow + head[i] * p.lseHead - p.lseFirst;
-      lse[(p.lseBase + 4u * at) >> 2u] = bits;
-    }
-`;
-
-/** Row (b, head, query) of the dispatch's rows, part by part: `parts` results of Dv, and as many logarithms. */
-const writePart = /* wgsl */ `
-    let some = bitcast<u32>(sum[i]) != 0u; // also if it is NaN
-    let index = ((b - p.firstBatch) * p.headCount + head[i] - p.firstHead) * (p.endQuery - p.firstQuery) + row - p.firstQuery;
-    let part = index * p.parts + p.firstPart + split;
-    let factor = select(0.0, vScale / sum[i], some);
-    for (var c = 0u; c < NC; c++) {
-      let d = 4u * (tx + TX * c);
-      if (d < p.valueDim) { store4(0u, part * p.valueDim + d, p.valueDim - d, acc[i * NC + c] * factor); }
-    }
-    if (tx == 0u) { lse[part] = select(0xff800000u, log_bits(sum[i], top[i] + log2(sum[i])), some); }
 `;
