@@ -17,6 +17,7 @@ import { type Box, type Problem, planOf, type TensorName, windowFor } from "./pl
 import { attentionShader } from "./wgsl/attention.js";
 import { packParams } from "./wgsl/fields.js";
 import { joinShader } from "./wgsl/join.js";
+import { matrixShader } from "./wgsl/matrix.js";
 import { type AttentionFields, attentionFields, none, type ViewMember } from "./wgsl/problem.js";
 import { streamShader } from "./wgsl/stream.js";
 
@@ -286,7 +287,7 @@ export function recordAttention(desc: AttentionDesc, target: Target, commands: C
 }
 
 function shaderOf(
-  { tile, packed, subgroups }: Variant,
+  { way, tile, packed, subgroups }: Variant,
   p: Problem,
   plain: boolean,
   partial: boolean,
@@ -299,7 +300,19 @@ function shaderOf(
     v: p.v.dtype as CacheDType,
     out: p.out.dtype as FloatDType,
   };
-  if (!tile) {
+  if (way === "matrix") {
+    return matrixShader({
+      shape: can.matrix!,
+      subgroups: can.matrixSubgroups,
+      out: types.out,
+      dim: p.dim,
+      valueDim: p.valueDim,
+      paged: p.pageSize > 0,
+      partial,
+      plain,
+    });
+  }
+  if (way === "stream") {
     const [paged, alike] = [p.pageSize > 0, p.queries === 1];
     return streamShader({ ...types, ...streamOf(p, can), paged, alike, partial, subgroups });
   }

@@ -8,7 +8,7 @@ import {
   TesseraError,
   version,
 } from "@tessera/core/web";
-import { capabilitiesOf, type Limits } from "./capabilities.js";
+import { capabilitiesOf, type Limits, matrixFeatures } from "./capabilities.js";
 import { WebGpuContext } from "./context.js";
 
 export interface WebGpuOptions {
@@ -127,7 +127,7 @@ class WebGpuBackend implements Backend {
   }
 }
 
-const wantedFeatures = ["subgroups", "timestamp-query"];
+const wantedFeatures = ["subgroups", "timestamp-query", ...matrixFeatures];
 const wantedLimits = [
   "maxBufferSize",
   "maxStorageBufferBindingSize",

@@ -1,3 +1,5 @@
+import { type MatrixShape, matrixKeys } from "./wgsl/matrix.js";
+
 /** What kernels have to know of a device. */
 export interface Capabilities {
   readonly workgroupBytes: number;
@@ -9,6 +11,11 @@ export interface Capabilities {
   readonly bindingAlignment: number;
   /** Why subgroups can't be used; empty if they can. */
   readonly noSubgroups: string;
+  /** Subgroup matrices of f16 that are summed in f32; why there are none. */
+  readonly matrix: MatrixShape | undefined;
+  readonly noMatrix: string;
+  /** Subgroups of a workgroup of them. */
+  readonly matrixSubgroups: number;
   /** The CPU plays it. */
   readonly emulated: boolean;
   /** Workgroups that keep the device busy. */
@@ -44,6 +51,8 @@ export function capabilitiesOf(
     ),
     bindingAlignment: minStorageBufferOffsetAlignment,
     noSubgroups: whyNoSubgroups(device, info),
+    ...matrixOf(device, info),
+    matrixSubgroups: limits.matrixSubgroups ?? 4,
     emulated,
     wantedWorkgroups: emulated ? 8 : 512,
     streamWorkgroups: limits.streamWorkgroups ?? (emulated ? 8 : 1024),
@@ -61,6 +70,7 @@ export interface Limits {
   readonly streamWorkgroups?: number | undefined;
   readonly streamThreads?: number | undefined;
   readonly streamKeys?: number | undefined;
+  readonly matrixSubgroups?: number | undefined;
 }
 
 function whyNoSubgroups(device: GPUDevice, info: GPUAdapterInfo): string {
@@ -68,4 +78,37 @@ function whyNoSubgroups(device: GPUDevice, info: GPUAdapterInfo): string {
   const { subgroupMinSize: least = 4, subgroupMaxSize: most = 128 } = info;
   if (least >= 4 && most <= 128) return "";
   return `its subgroups have ${least} to ${most} threads, 4 to 128 are known`;
+}
+
+/** The experimental features that subgroup matrices of f16 need. */
+export const matrixFeatures = ["chromium-experimental-subgroup-matrix", "shader-f16"];
+
+interface MatrixConfig {
+  readonly componentType: string;
+  readonly resultComponentType: string;
+  readonly M: number;
+  readonly N: number;
+  readonly K: number;
+}
+
+/** The largest of the shapes that the adapter lists and the kernel can divide its tiles into. */
+function matrixOf(device: GPUDevice, info: GPUAdapterInfo): Pick<Capabilities, "matrix" | "noMatrix"> {
+  const no = (noMatrix: string) => ({ matrix: undefined, noMatrix });
+  for (const feature of matrixFeatures)
+    if (!device.features.has(feature as GPUFeatureName)) return no(`the device has no ${feature}`);
+  const { subgroupMinSize: size = 4, subgroupMaxSize: most = 128 } = info;
+  if (size !== most) return no(`its subgroups have ${size} to ${most} threads; allowed for it: one size`);
+  const listed = [...((info as { subgroupMatrixConfigs?: Iterable<MatrixConfig> }).subgroupMatrixConfigs ?? [])];
+  const sums = listed.filter((one) => one.componentType === "f16" && one.resultComponentType === "f32");
+  if (sums.length === 0) return no("the device lists no matrices of f16 that are summed in f32");
+  const power = (n: number) => n >= 8 && Number.isInteger(Math.log2(n));
+  const fit = sums.filter(
+    ({ M, N, K }) => power(M) && power(N) && power(K) && M <= size && N <= matrixKeys && K <= matrixKeys,
+  );
+  const [best] = fit.sort((a, b) => b.M * b.N * b.K - a.M * a.N * a.K);
+  if (!best) {
+    const shapes = sums.map(({ M, N, K }) => `${M}x${N}x${K}`).join(", ");
+    return no(`its matrices of f16 are ${shapes}; allowed for it: powers of two, up to ${size} rows`);
+  }
+  return { matrix: { m: best.M, n: best.N, k: best.K, size }, noMatrix: "" };
 }

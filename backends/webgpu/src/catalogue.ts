@@ -11,13 +11,15 @@ import type { Capabilities } from "./capabilities.js";
 import type { Operand } from "./operand.js";
 import type { Problem } from "./plan.js";
 import { type Tile, tileK, tileQ, workgroupBytes } from "./wgsl/attention.js";
+import { matrixBytes, matrixKeys } from "./wgsl/matrix.js";
 import { type StreamShader, streamAlignment, streamBytes } from "./wgsl/stream.js";
 
 export interface Variant {
   readonly name: string;
   readonly family: "prefill" | "decode";
-  /** None: keys stream past (wgsl/stream.ts). */
-  readonly tile: Tile | undefined;
+  /** How it works: wgsl/attention.ts, stream.ts, matrix.ts. */
+  readonly way: "tiles" | "stream" | "matrix";
+  readonly tile: Tile;
   readonly packed: boolean;
   readonly subgroups: boolean;
   readonly summary: string;
@@ -31,8 +33,18 @@ const streamRows = 16;
 
 const variants: readonly Variant[] = [
   {
+    name: "prefill-matrix",
+    family: "prefill",
+    way: "matrix",
+    tile: prefill,
+    packed: false,
+    subgroups: true,
+    summary: "f16 on subgroup matrices, sums in f32; experimental in Dawn",
+  },
+  {
     name: "prefill-subgroups",
     family: "prefill",
+    way: "tiles",
     tile: prefill,
     packed: false,
     subgroups: true,
@@ -41,6 +53,7 @@ const variants: readonly Variant[] = [
   {
     name: "prefill-portable",
     family: "prefill",
+    way: "tiles",
     tile: prefill,
     packed: false,
     subgroups: false,
@@ -49,7 +62,8 @@ const variants: readonly Variant[] = [
   {
     name: "decode-stream",
     family: "decode",
-    tile: undefined,
+    way: "stream",
+    tile: decode,
     packed: true,
     subgroups: true,
     summary: "up to 16 rows of a KV head, keys from memory into registers, 16 bytes a load; scores by shuffles",
@@ -57,7 +71,8 @@ const variants: readonly Variant[] = [
   {
     name: "decode-stream-portable",
     family: "decode",
-    tile: undefined,
+    way: "stream",
+    tile: decode,
     packed: true,
     subgroups: false,
     summary: "the same, scores through workgroup memory: nothing but core WGSL",
@@ -65,6 +80,7 @@ const variants: readonly Variant[] = [
   {
     name: "decode-subgroups",
     family: "decode",
+    way: "tiles",
     tile: decode,
     packed: true,
     subgroups: true,
@@ -73,6 +89,7 @@ const variants: readonly Variant[] = [
   {
     name: "decode-portable",
     family: "decode",
+    way: "tiles",
     tile: decode,
     packed: true,
     subgroups: false,
@@ -81,6 +98,8 @@ const variants: readonly Variant[] = [
 ];
 
 export const maxHeadDim = 256;
+/** Matrices of Q and of the result are in registers. */
+const maxMatrixDim = 128;
 export const maxSplits = 128;
 
 const floats: readonly FloatDType[] = ["f32", "f16", "bf16"];
@@ -106,11 +125,19 @@ export function streamOf(p: Pick<Problem, "queries" | "group" | "dim" | "valueDi
   return { rows, lanes, whole, keys: rows > 4 ? can.streamKeys / 2 : can.streamKeys, threads: can.streamThreads };
 }
 
-/** The largest of each extent, for a device's limits. */
-const worst = { queries: 1, group: 8, dim: 256, valueDim: 256 };
-
-export function geometryOf({ tile }: Variant, p: Parameters<typeof streamOf>[0], can: Capabilities): Geometry {
-  if (tile) return { q: tileQ(tile), k: tileK(tile), threads: tile.tx * tile.ty, bytes: workgroupBytes(tile) };
+export function geometryOf({ way, tile }: Variant, p: Parameters<typeof streamOf>[0], can: Capabilities): Geometry {
+  if (way === "tiles")
+    return { q: tileQ(tile), k: tileK(tile), threads: tile.tx * tile.ty, bytes: workgroupBytes(tile) };
+  if (way === "matrix") {
+    const { matrix = { m: 0, n: 0, k: 0, size: 0 } } = can;
+    const [q, threads] = [can.matrixSubgroups * matrix.m, can.matrixSubgroups * matrix.size];
+    return {
+      q,
+      k: matrixKeys,
+      threads,
+      bytes: matrix.m > 0 ? matrixBytes(matrix, can.matrixSubgroups, p.dim, p.valueDim) : 0,
+    };
+  }
   const stream = streamOf(p, can);
   const { rows, lanes, keys, threads } = stream;
   return { q: rows, k: (keys * threads) / lanes, threads, bytes: streamBytes(stream) };
@@ -118,7 +145,9 @@ export function geometryOf({ tile }: Variant, p: Parameters<typeof streamOf>[0],
 
 /** Why this device can't run a variant; empty if it can. */
 function whyNot(variant: Variant, can: Capabilities): string {
-  const { bytes, threads } = geometryOf(variant, worst, can);
+  if (variant.way === "matrix" && !can.matrix) return can.noMatrix;
+  const most = variant.way === "matrix" ? maxMatrixDim : maxHeadDim;
+  const { bytes, threads } = geometryOf(variant, { queries: 1, group: 8, dim: most, valueDim: most }, can);
   if (bytes > can.workgroupBytes)
     return `it needs ${bytes} bytes of workgroup memory, the device has ${can.workgroupBytes}`;
   if (threads > can.workgroupThreads)
@@ -134,15 +163,20 @@ export function kernelsOf(can: Capabilities): readonly KernelInfo[] {
       family: variant.family,
       usable: reason === "",
       reason,
-      alignment: variant.tile ? 1 : 16,
-      qDTypes: floats,
-      kvDTypes: caches,
-      maxHeadDim,
-      headDimStep: variant.tile ? 1 : 8,
+      alignment: variant.way === "tiles" ? 1 : 16,
+      qDTypes: variant.way === "matrix" ? ["f16"] : floats,
+      kvDTypes: variant.way === "matrix" ? ["f16"] : caches,
+      maxHeadDim: variant.way === "matrix" ? maxMatrixDim : maxHeadDim,
+      headDimStep: variant.way === "tiles" ? 1 : 8,
       byNameOnly: false,
       roundsQ: false,
       flushes: true,
-      arch: variant.subgroups ? "WebGPU with subgroups" : "any WebGPU",
+      arch:
+        variant.way === "matrix"
+          ? "WebGPU with subgroup matrices"
+          : variant.subgroups
+            ? "WebGPU with subgroups"
+            : "any WebGPU",
       summary: variant.summary,
     };
   });
@@ -179,7 +213,7 @@ export function choose(desc: AttentionDesc, shape: Problem, can: Capabilities): 
   }
   let chosen: Variant | undefined;
   for (const variant of ranked) {
-    const reason = whyNot(variant, can) || unfit(variant, splits) || unfitStream(variant, desc, shape);
+    const reason = whyNot(variant, can) || unfit(variant, splits) || unfitWay(variant, desc, shape);
     if (desc.kernel !== undefined) {
       if (variant.name !== desc.kernel)
         passedOver.push({ kernel: variant.name, reason: `${desc.kernel} is asked for` });
@@ -203,16 +237,23 @@ const unfit = (variant: Variant, splits: number) =>
     ? `numSplits is ${splits}; allowed for it: 0 or 1, it doesn't divide keys`
     : "";
 
-/** Why keys can't stream past; empty if they can. */
-function unfitStream({ tile }: Variant, desc: AttentionDesc, p: Problem): string {
-  if (tile) return "";
-  const rows = p.queries * p.group;
-  if (rows > streamRows)
-    return `${rows} rows (queries x query heads of a KV head); allowed for it: up to ${streamRows}`;
-  for (const name of ["softcap", "bias", "mask", "alibiSlopes"] as const) if (desc[name]) return `it has no ${name}`;
+/** Why a problem isn't for this way of working; empty if it is. */
+function unfitWay({ way }: Variant, desc: AttentionDesc, p: Problem): string {
+  if (way === "tiles") return "";
+  if (way === "stream") {
+    const rows = p.queries * p.group;
+    if (rows > streamRows)
+      return `${rows} rows (queries x query heads of a KV head); allowed for it: up to ${streamRows}`;
+    for (const name of ["softcap", "bias", "mask", "alibiSlopes"] as const) if (desc[name]) return `it has no ${name}`;
+  } else {
+    for (const name of ["q", "k", "v"] as const)
+      if (p[name].dtype !== "f16") return `${name} is ${p[name].dtype}; allowed for it: f16`;
+    if (Math.max(p.dim, p.valueDim) > maxMatrixDim)
+      return `head dims are ${p.dim} and ${p.valueDim}; allowed for it: up to ${maxMatrixDim}`;
+  }
   if (p.dim % 8 !== 0 || p.valueDim % 8 !== 0)
     return `head dims are ${p.dim} and ${p.valueDim}; allowed for it: multiples of 8`;
-  for (const name of ["k", "v"] as const) {
+  for (const name of way === "stream" ? (["k", "v"] as const) : (["q", "k", "v"] as const)) {
     const step = streamAlignment[p[name].dtype as CacheDType];
     const odd = unaligned(p[name], step);
     if (odd !== "") return `${name}'s ${odd}; allowed for it: multiples of ${step} bytes`;
@@ -243,7 +284,7 @@ export function splitsFor(variant: Variant, asked: number, p: Problem, tasks: nu
   const most = Math.max(1, Math.ceil(p.keys / geometryOf(variant, p, can).k));
   if (asked > 0) return Math.min(asked, most);
   if (variant.family === "prefill") return 1;
-  const wanted = variant.tile ? can.wantedWorkgroups : can.streamWorkgroups;
-  const few = variant.tile ? 1 : Math.ceil(p.keys / longestStream);
+  const wanted = variant.way === "tiles" ? can.wantedWorkgroups : can.streamWorkgroups;
+  const few = variant.way === "tiles" ? 1 : Math.ceil(p.keys / longestStream);
   return Math.max(1, Math.min(maxSplits, Math.max(few, Math.ceil(wanted / Math.max(1, tasks))), Math.ceil(most / 2)));
 }

@@ -20,6 +20,7 @@ import { fromBits, fromF8, loader, storer, toHalves, words } from "./elements.js
 import { declareParams } from "./fields.js";
 import { attentionFields, sequences } from "./problem.js";
 import { rowWriter } from "./rows.js";
+import { keyPlaces, pairScore } from "./scores.js";
 
 /** What a pipeline is made for. */
 export interface AttentionShader {
@@ -198,17 +199,8 @@ ${out === "f32" ? "" : toHalves}
 ${storer(out)}
 ${rowWriter(partial)}
 ${subgroups ? subgroupMax : portableMax}
-
-/** tanh, also near 0, where 1 - exp(-2x) would lose its digits. */
-fn tanh_exact(x: f32) -> f32 {
-  let a = abs(x);
-  let a2 = a * a;
-  if (a < 0.3) {
-    return x * (1.0 + a2 * (-0.33333333 + a2 * (0.13333333 + a2 * (-0.053968254 + a2 * (0.021869488 - a2 * 0.008863235)))));
-  }
-  let e = exp2(-2.0 * log2e * a);
-  return sign(x) * (1.0 - e) / (1.0 + e);
-}
+${keyPlaces}
+${plain ? "" : pairScore}
 
 fn is_odd(x: vec4<f32>) -> bool {
   return any((bitcast<vec4<u32>>(x) & vec4<u32>(0x7f800000u)) == vec4<u32>(0x7f800000u));
@@ -217,28 +209,6 @@ fn is_odd(x: vec4<f32>) -> bool {
 /** A row's values of V for one query: 0 if that doesn't see it. */
 fn seen_by(weight: u32, x: vec4<f32>) -> vec4<f32> {
   return bitcast<vec4<f32>>(select(bitcast<vec4<u32>>(x), vec4<u32>(), weight == 0u));
-}
-
-/** A bias in f32's bits, whatever its type. */
-fn bias_bits(e: u32) -> u32 {
-  if (p.biasType == 1u) { return bias[(p.biasBase + 4u * e) >> 2u]; }
-  let half = bias_word(p.biasBase + 2u * e) & 0xffffu;
-  if (p.biasType == 3u) { return half << 16u; }
-  if ((half & 0x7fffu) == 0x7c00u) { return ((half & 0x8000u) << 16u) | 0x7f800000u; }
-  return bitcast<u32>(unpack2x16float(half).x);
-}
-
-/** Element of key j's row. */
-fn key_element(s: Sequence, b: u32, j: u32, batch: u32, row: u32) -> u32 {
-  if (p.pageSize == 0u) { return b * batch + (s.keyRow + j) * row; }
-  let page = aux[p.atPages + b * p.pagesStride + j / p.pageSize];
-  return page * batch + (j % p.pageSize) * row;
-}
-
-fn key_here(b: u32, j: u32) -> bool {
-  if (p.pageSize == 0u) { return true; }
-  let page = aux[p.atPages + b * p.pagesStride + j / p.pageSize];
-  return page >= p.firstPage && page < p.endPage;
 }
 
 @compute @workgroup_size(${tx * ty})
@@ -425,21 +395,10 @@ ${times(4, (j) => `    pt[(tx + ${j}u * TX) * TY + ty] = bitcast<vec4<u32>>(vec4
       let at = (tx + (pair >> 2u) * TX) * TY + ty;
       let key = key0 + i32(tx + (pair >> 2u) * TX);
       if (key < begin[i] || key >= end[i] || key_ok[tx + (pair >> 2u) * TX] == 0u) { continue; }
-      var x = bitcast<f32>(pt[at][i]) * scale;
-      if (p.softcap > 0.0) { x = p.softcap * tanh_exact(x / p.softcap); }
-      if (p.biasType != 0u) {
-        let bits = bias_bits(b * p.biasBatch + head[i] * p.biasHead + u32(query[i]) * p.biasRow + u32(key) - p.biasFirst);
-        if (bits == 0xff800000u) { continue; }
-        if ((bits & 0x7fffffffu) < 0x7f800000u) { x += clamp(bitcast<f32>(bits), -8.507059e37, 8.507059e37); }
-        else { x = bitcast<f32>(bits); }
-      }
-      if (p.atAlibi != none) { x -= bitcast<f32>(aux[p.atAlibi + head[i]]) * f32(abs(query[i] + s.offset - key)); }
-      if (p.hasMask == 1u) {
-        let e = p.maskBase - p.maskFirst + b * p.maskBatch + head[i] * p.maskHead + u32(query[i]) * p.maskRow + u32(key);
-        if ((mask_word(e) & 255u) == 0u) { continue; }
-      }
+      let one = pair_score(s, b, head[i], u32(query[i]), key, bitcast<f32>(pt[at][i]) * scale);
+      if (!one.seen) { continue; }
       seen |= 1u << pair;
-      pt[at][i] = bitcast<u32>(x * log2e);
+      pt[at][i] = bitcast<u32>(one.score);
     }
     var best = vec4<f32>(lowest);
 ${times(
