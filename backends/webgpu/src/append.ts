@@ -10,6 +10,7 @@ import {
 import { gather, type Target } from "./attention.js";
 import { bindingOf, type Commands, gridOf, whole } from "./commands.js";
 import { bufferOf, type Operand, operandOf, type Window, windowOf } from "./operand.js";
+import { shader } from "./pipelines.js";
 import { advanceShader, appendFields, appendShader } from "./wgsl/append.js";
 import { packParams } from "./wgsl/fields.js";
 import { none } from "./wgsl/problem.js";
@@ -89,8 +90,9 @@ export function recordAppend(desc: AppendDesc, target: Target, commands: Command
     }
     const { groups, gridWidth } = gridOf(tasks, target.can.gridWidth);
     commands.dispatch({
-      shader: appendShader(from.dtype as FloatDType, to.dtype as CacheDType),
-      label: "append",
+      shader: shader("append", [from.dtype as FloatDType, to.dtype as CacheDType] as const, (types) =>
+        appendShader(...types),
+      ),
       work: tasks * dim * 8,
       groups,
       params: packParams(appendFields, {
@@ -134,8 +136,7 @@ function advance(desc: AppendDesc, target: Target, commands: Commands, aux: GPUB
   const { byteOffset } = desc.lengths;
   const offset = Math.floor(byteOffset / 256) * 256;
   commands.dispatch({
-    shader: advanceShader,
-    label: "advance",
+    shader: shader("advance", "", () => advanceShader),
     work: base.batch,
     groups: [Math.ceil(base.batch / 64), 1],
     params: packParams(appendFields, {

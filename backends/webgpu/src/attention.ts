@@ -13,6 +13,7 @@ import { type Choice, choose, type Geometry, geometryOf, splitsFor, streamOf, ty
 import { type Binding, bindingOf, type Commands, gridOf, whole } from "./commands.js";
 import type { Memory } from "./memory.js";
 import { bufferOf, operandOf, type Window } from "./operand.js";
+import { type Shader, shader } from "./pipelines.js";
 import { type Box, type Problem, planOf, type TensorName, windowFor } from "./plan.js";
 import { attentionShader } from "./wgsl/attention.js";
 import { packParams } from "./wgsl/fields.js";
@@ -208,7 +209,7 @@ export function recordAttention(desc: AttentionDesc, target: Target, commands: C
         part.key[1] - part.key[0],
       );
       const windows = inputsOf(problem, part, can);
-      const shader = shaderOf(variant, problem, plain, partial, can);
+      const kernel = shaderOf(variant, problem, plain, partial, can);
       const pack = variant.packed ? problem.group : 1;
       const tiles = Math.ceil(((box.query[1] - box.query[0]) * pack) / geometry.q);
       const headTiles = ((box.kvHead[1] - box.kvHead[0]) * problem.group) / pack;
@@ -219,8 +220,7 @@ export function recordAttention(desc: AttentionDesc, target: Target, commands: C
         const now = Math.min(step, tasks - firstTask);
         const { groups, gridWidth } = gridOf(now, can.gridWidth);
         commands.dispatch({
-          shader,
-          label: variant.name,
+          shader: kernel,
           work: now * work,
           groups,
           params: packParams(attentionFields, {
@@ -250,14 +250,13 @@ export function recordAttention(desc: AttentionDesc, target: Target, commands: C
       firstPart += splits;
     }
     if (partials && logs) {
-      const shader = joinShader(desc.out.dtype as FloatDType);
+      const join = shader("join", desc.out.dtype as FloatDType, joinShader);
       const step = Math.max(1, Math.floor(can.submissionWork / (count * problem.valueDim)));
       for (let firstTask = 0; firstTask < rows; firstTask += step) {
         const now = Math.min(step, rows - firstTask);
         const { groups, gridWidth } = gridOf(now, can.gridWidth);
         commands.dispatch({
-          shader,
-          label: "join",
+          shader: join,
           work: now * count * problem.valueDim,
           groups,
           params: packParams(attentionFields, {
@@ -287,12 +286,12 @@ export function recordAttention(desc: AttentionDesc, target: Target, commands: C
 }
 
 function shaderOf(
-  { way, tile, packed, subgroups }: Variant,
+  { name, way, tile, packed, subgroups }: Variant,
   p: Problem,
   plain: boolean,
   partial: boolean,
   can: Capabilities,
-): string {
+): Shader {
   const rolled = can.emulated;
   const types = {
     q: p.q.dtype as FloatDType,
@@ -301,7 +300,7 @@ function shaderOf(
     out: p.out.dtype as FloatDType,
   };
   if (way === "matrix") {
-    return matrixShader({
+    const options = {
       shape: can.matrix!,
       subgroups: can.matrixSubgroups,
       out: types.out,
@@ -310,16 +309,17 @@ function shaderOf(
       paged: p.pageSize > 0,
       partial,
       plain,
-    });
+    };
+    return shader(name, options, matrixShader);
   }
   if (way === "stream") {
     const [paged, alike] = [p.pageSize > 0, p.queries === 1];
-    return streamShader({ ...types, ...streamOf(p, can), paged, alike, partial, subgroups });
+    return shader(name, { ...types, ...streamOf(p, can), paged, alike, partial, subgroups }, streamShader);
   }
   const needed = Math.ceil(p.valueDim / (4 * tile.tx));
   // One pipeline serves several head dims, most of them where pipelines take long to compile.
   const columns = [1, 2, 4, 8].find((count) => count >= needed && !(rolled && (count === 1 || count === 4)))!;
-  return attentionShader({
+  const options = {
     ...types,
     tile,
     columns,
@@ -328,7 +328,8 @@ function shaderOf(
     subgroups,
     plain,
     rolled,
-  });
+  };
+  return shader(name, options, attentionShader);
 }
 
 type Windows = Partial<Record<TensorName, Window | undefined>>;

@@ -118,9 +118,12 @@ export type Stream = Pick<StreamShader, "rows" | "lanes" | "whole" | "keys" | "t
 
 const powerOfTwo = (n: number) => 2 ** Math.ceil(Math.log2(n));
 
+/** Smaller teams would need more workgroup memory than every device has. */
+const leastLanes = 8;
+
 export function streamOf(p: Pick<Problem, "queries" | "group" | "dim" | "valueDim">, can: Capabilities): Stream {
   const rows = Math.min(8, powerOfTwo(Math.max(1, p.queries * p.group)));
-  const lanes = powerOfTwo(Math.ceil(Math.max(p.dim, p.valueDim) / 8));
+  const lanes = Math.max(leastLanes, powerOfTwo(Math.ceil(Math.max(p.dim, p.valueDim) / 8)));
   const whole = p.dim === 8 * lanes && p.valueDim === p.dim;
   return { rows, lanes, whole, keys: rows > 4 ? can.streamKeys / 2 : can.streamKeys, threads: can.streamThreads };
 }
@@ -146,8 +149,9 @@ export function geometryOf({ way, tile }: Variant, p: Parameters<typeof streamOf
 /** Why this device can't run a variant; empty if it can. */
 function whyNot(variant: Variant, can: Capabilities): string {
   if (variant.way === "matrix" && !can.matrix) return can.noMatrix;
-  const most = variant.way === "matrix" ? maxMatrixDim : maxHeadDim;
-  const { bytes, threads } = geometryOf(variant, { queries: 1, group: 8, dim: most, valueDim: most }, can);
+  // What takes most workgroup memory: wide matrices, narrow streams.
+  const dim = variant.way === "matrix" ? maxMatrixDim : 8 * leastLanes;
+  const { bytes, threads } = geometryOf(variant, { queries: 1, group: 8, dim, valueDim: dim }, can);
   if (bytes > can.workgroupBytes)
     return `it needs ${bytes} bytes of workgroup memory, the device has ${can.workgroupBytes}`;
   if (threads > can.workgroupThreads)

@@ -1,7 +1,7 @@
 /** Copies and dispatches of one call, recorded first and then submitted: long work in several pieces, so that no one of them holds the device for long. */
 import type { Memory } from "./memory.js";
 import type { Window } from "./operand.js";
-import type { Pipelines } from "./pipelines.js";
+import type { Pipelines, Shader } from "./pipelines.js";
 
 export interface Binding {
   readonly buffer: GPUBuffer;
@@ -13,8 +13,7 @@ export const bindingOf = ({ buffer, offset, size }: Window): Binding => ({ buffe
 export const whole = (buffer: GPUBuffer): Binding => ({ buffer, offset: 0, size: buffer.size });
 
 interface Dispatch {
-  readonly shader: string;
-  readonly label: string;
+  readonly shader: Shader;
   readonly params: ArrayBuffer;
   readonly bindings: Readonly<Record<number, Binding>>;
   readonly groups: readonly [number, number];
@@ -29,6 +28,8 @@ interface Copy {
 }
 
 const uniformAlignment = 256;
+/** Bind groups of a pipeline: of so many calls whose tensors are the same as before, it isn't made again. */
+const groupsKept = 64;
 
 export class Commands {
   readonly #device: GPUDevice;
@@ -68,7 +69,7 @@ export class Commands {
     dispatches.forEach(({ params }, i) => {
       block.set(new Uint8Array(params), i * stride);
     });
-    if (block.length > 0) this.#device.queue.writeBuffer(uniforms, 0, block);
+    this.#memory.writeUniforms(uniforms, block);
 
     let encoder = this.#device.createCommandEncoder();
     let held = 0;
@@ -91,13 +92,20 @@ export class Commands {
   }
 
   #encode(encoder: GPUCommandEncoder, step: Dispatch, params: Binding): void {
-    const pipeline = this.#pipelines.get(step.shader, step.label);
-    const entries: GPUBindGroupEntry[] = [{ binding: 0, resource: params }];
-    for (const [binding, resource] of Object.entries(step.bindings))
-      entries.push({ binding: Number(binding), resource });
+    const { pipeline, layout, groups } = this.#pipelines.get(step.shader);
+    const bindings = Object.entries(step.bindings);
+    let key = this.#memory.nameOf(params);
+    for (const [, binding] of bindings) key += this.#memory.nameOf(binding);
+    let group = groups.get(key);
+    if (!group) {
+      const entries = bindings.map(([binding, resource]) => ({ binding: Number(binding), resource }));
+      group = this.#device.createBindGroup({ layout, entries: [{ binding: 0, resource: params }, ...entries] });
+      if (groups.size >= groupsKept) groups.clear();
+      groups.set(key, group);
+    }
     const pass = encoder.beginComputePass();
     pass.setPipeline(pipeline);
-    pass.setBindGroup(0, this.#device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }));
+    pass.setBindGroup(0, group);
     pass.dispatchWorkgroups(...step.groups);
     pass.end();
   }

@@ -22,7 +22,10 @@ export class Memory {
   readonly #device: GPUDevice;
   readonly #live = new Set<WebGpuBuffer>();
   readonly #scratch = new Map<string, GPUBuffer>();
+  readonly #names = new WeakMap<GPUBuffer, number>();
   #retired: GPUBuffer[] = [];
+  #named = 0;
+  #uniforms: { readonly buffer: GPUBuffer; readonly block: Uint32Array } | undefined;
   #bytes = 0;
 
   constructor(device: GPUDevice) {
@@ -68,6 +71,28 @@ export class Memory {
     this.#scratch.set(key, made);
     this.#bytes += made.size;
     return made;
+  }
+
+  /** What is bound, in few letters: buffers are numbered, and no number is given twice. */
+  nameOf({ buffer, offset, size }: { buffer: GPUBuffer; offset: number; size: number }): string {
+    let name = this.#names.get(buffer);
+    if (name === undefined) {
+      name = this.#named++;
+      this.#names.set(buffer, name);
+    }
+    return `${name}:${offset}:${size} `;
+  }
+
+  /** Writes parameters, unless they are what was written last: nothing else writes them. */
+  writeUniforms(buffer: GPUBuffer, bytes: Uint8Array<ArrayBuffer>): void {
+    if (bytes.length === 0) return;
+    const block = new Uint32Array(bytes.buffer);
+    const last = this.#uniforms;
+    const same =
+      last?.buffer === buffer && last.block.length >= block.length && block.every((x, i) => x === last.block[i]);
+    if (same) return;
+    this.#device.queue.writeBuffer(buffer, 0, bytes);
+    this.#uniforms = { buffer, block };
   }
 
   /** What was recorded is submitted. */

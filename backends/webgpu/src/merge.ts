@@ -4,6 +4,7 @@ import { wholeOf } from "./append.js";
 import type { Target } from "./attention.js";
 import { bindingOf, type Commands, gridOf, whole } from "./commands.js";
 import { type Operand, operandOf, type Window } from "./operand.js";
+import { shader } from "./pipelines.js";
 import { packParams } from "./wgsl/fields.js";
 import { mergeEndShader, mergeFields, mergePartShader } from "./wgsl/merge.js";
 
@@ -45,8 +46,7 @@ export function recordMerge({ outs, lses, out, lse }: MergeDesc, target: Target,
     const [o, l] = [operandOf(part, `outs[${i}]`, memory, "rows"), operandOf(lses[i]!, `lses[${i}]`, memory, "logs")];
     const [ow, lw] = [wholeOf(o, `outs[${i}]`, target), wholeOf(l, `lses[${i}]`, target, "logs")];
     commands.dispatch({
-      shader: mergePartShader(part.dtype as FloatDType),
-      label: "merge part",
+      shader: shader("merge part", part.dtype as FloatDType, mergePartShader),
       work,
       groups,
       params: params(o, ow, l, lw, i === 0),
@@ -65,8 +65,7 @@ export function recordMerge({ outs, lses, out, lse }: MergeDesc, target: Target,
     ow = { ...ow, buffer: apart, offset: 0 };
   }
   commands.dispatch({
-    shader: mergeEndShader(out.dtype as FloatDType),
-    label: "merge end",
+    shader: shader("merge end", out.dtype as FloatDType, mergeEndShader),
     work,
     groups,
     params: params(o, ow, l, lw, l !== undefined),

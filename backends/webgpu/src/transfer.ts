@@ -3,6 +3,7 @@
 import type { Target } from "./attention.js";
 import { type Commands, gridOf } from "./commands.js";
 import type { WebGpuBuffer } from "./memory.js";
+import { shader } from "./pipelines.js";
 import { packParams } from "./wgsl/fields.js";
 import { moveFields, moveShader } from "./wgsl/move.js";
 
@@ -75,8 +76,7 @@ function recordMove(
     const [fromByte, toByte] = [at + done - fromOffset, toAt + done - toOffset];
     const { groups, gridWidth } = gridOf(Math.ceil((now + 8) / 256), can.gridWidth);
     commands.dispatch({
-      shader: moveShader,
-      label: "move",
+      shader: shader("move", "", () => moveShader),
       work: now,
       groups,
       params: packParams(moveFields, { begin: fromByte, goal: toByte, bytes: now, gridWidth }),

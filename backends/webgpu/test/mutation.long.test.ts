@@ -61,8 +61,8 @@ const mutations: readonly Mutation[] = [
   },
   {
     name: "parts weigh the same",
-    from: "x += exp2(bitcast<f32>(bits) - top) *",
-    to: "x += 1.0 *",
+    from: "weight = exp2(bitcast<f32>(bits) - top);",
+    to: "weight = 1.0;",
     cases: /^split/,
     more: true,
   },

@@ -13,17 +13,23 @@ export function declareParams(fields: Fields): string {
   return `struct Params {\n${members.join("\n")}\n}\n@group(0) @binding(0) var<uniform> p: Params;\n`;
 }
 
+const listed = new WeakMap<Fields, readonly (readonly [string, FieldType])[]>();
+
 /** Values of a block; whole numbers are taken modulo 2^32, as the shader's arithmetic is. */
 export function packParams<F extends Fields>(fields: F, values: { readonly [K in keyof F]: number }): ArrayBuffer {
+  let entries = listed.get(fields);
+  if (!entries) {
+    entries = Object.entries(fields);
+    listed.set(fields, entries);
+  }
   const block = new ArrayBuffer(blockBytes(fields));
-  const view = new DataView(block);
-  Object.entries(fields).forEach(([name, type], i) => {
-    const value = values[name]!;
-    if (type === "f32") view.setFloat32(4 * i, value, true);
-    else view.setUint32(4 * i, modulo(value), true);
-  });
+  const words = new Uint32Array(block); // WebGPU's hosts are little-endian
+  const floats = new Float32Array(block);
+  let at = 0;
+  for (const [name, type] of entries) {
+    if (type === "f32") floats[at] = values[name]!;
+    else words[at] = values[name]!;
+    at++;
+  }
   return block;
 }
-
-const modulo = (value: number) =>
-  Number.isSafeInteger(value) ? Number(BigInt.asUintN(32, BigInt(value))) : value >>> 0;

@@ -1,13 +1,15 @@
 /**
  * Joins the parts of each row (splits of its keys, and chunks where K or V is larger than a binding) into a result. One
- * workgroup a row: the weights of its parts are computed by all, then each thread sums columns.
+ * workgroup a row: each thread makes the weight of a part, and then sums every fourth part of up to four columns.
  */
 import type { FloatDType } from "@tessera/core/web";
 import { logBits, storer, toHalves } from "./elements.js";
 import { declareParams } from "./fields.js";
 import { attentionFields, sequences } from "./problem.js";
 
-const threads = 64;
+/** Columns and parts that are summed at once. */
+const [columns, lanes] = [64, 4];
+const threads = columns * lanes;
 
 export const joinShader = (out: FloatDType): string => /* wgsl */ `
 ${declareParams(attentionFields)}
@@ -23,6 +25,8 @@ ${sequences}
 ${out === "f32" ? "" : toHalves}
 ${storer(out)}
 ${logBits}
+var<workgroup> weights: array<f32, ${threads}>;
+var<workgroup> partial_sums: array<vec4<f32>, ${threads}>;
 
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -52,17 +56,39 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     top = max(top, sink);
     sum = exp2(sink - top);
   }
-  for (var i = 0u; i < p.parts; i++) {
-    if (logs[first + i] != empty) { sum += exp2(bitcast<f32>(logs[first + i]) - top); }
-  }
-  let e = b * p.outBatch + (s.queryRow + row) * p.outRow + head * p.outHead - p.outFirst;
-  for (var d = thread; d < p.valueDim; d += ${threads}u) {
-    var x = 0.0;
-    for (var i = 0u; i < p.parts; i++) {
-      let bits = logs[first + i];
-      if (bits != empty) { x += exp2(bitcast<f32>(bits) - top) * parts[(first + i) * p.valueDim + d]; }
+  // A column is held four times 64 apart.
+  let column = thread % ${columns}u;
+  var x = vec4<f32>();
+  for (var from_part = 0u; from_part < p.parts; from_part += ${threads}u) {
+    let count = min(p.parts - from_part, ${threads}u);
+    if (from_part > 0u) { workgroupBarrier(); }
+    if (thread < count) {
+      let bits = logs[first + from_part + thread];
+      var weight = 0.0;
+      if (bits != empty) { weight = exp2(bitcast<f32>(bits) - top); }
+      weights[thread] = weight;
     }
-    store(p.outBase, e + d, select(0.0, x / sum, some));
+    workgroupBarrier();
+    for (var i = 0u; i < count; i++) { sum += weights[i]; }
+    for (var i = thread / ${columns}u; i < count; i += ${lanes}u) {
+      let part = first + from_part + i;
+      // What an empty part holds counts for nothing, whatever it is.
+      if (logs[part] == empty) { continue; }
+      for (var c = 0u; c < 4u; c++) {
+        let d = column + ${columns}u * c;
+        if (d < p.valueDim) { x[c] += weights[i] * parts[part * p.valueDim + d]; }
+      }
+    }
+  }
+  partial_sums[thread] = x;
+  workgroupBarrier();
+  if (thread < ${columns}u) {
+    x = partial_sums[thread] + partial_sums[thread + ${columns}u] + partial_sums[thread + ${2 * columns}u] + partial_sums[thread + ${3 * columns}u];
+    let e = b * p.outBatch + (s.queryRow + row) * p.outRow + head * p.outHead - p.outFirst;
+    for (var c = 0u; c < 4u; c++) {
+      let d = column + ${columns}u * c;
+      if (d < p.valueDim) { store(p.outBase, e + d, select(0.0, x[c] / sum, some)); }
+    }
   }
   if (p.hasLse == 1u && thread == 0u) {
     var bits = empty;
