@@ -27,6 +27,14 @@ interface Copy {
   readonly toOffset: number;
 }
 
+/** Numbers of the host. */
+interface Upload {
+  readonly buffer: GPUBuffer;
+  readonly data: Float32Array<ArrayBuffer>;
+}
+
+export type Step = Dispatch | Copy | Upload;
+
 const uniformAlignment = 256;
 /** Bind groups of a pipeline: of so many calls whose tensors are the same as before, it isn't made again. */
 const groupsKept = 64;
@@ -35,12 +43,21 @@ export class Commands {
   readonly #device: GPUDevice;
   readonly #memory: Memory;
   readonly #pipelines: Pipelines;
-  readonly #steps: (Dispatch | Copy)[] = [];
+  readonly #steps: Step[] = [];
 
   constructor(device: GPUDevice, memory: Memory, pipelines: Pipelines) {
     this.#device = device;
     this.#memory = memory;
     this.#pipelines = pipelines;
+  }
+
+  get steps(): readonly Step[] {
+    return this.#steps;
+  }
+
+  /** Steps of a call that was recorded before. */
+  again(steps: readonly Step[]): void {
+    this.#steps.push(...steps);
   }
 
   copy(from: Binding, to: GPUBuffer, toOffset: number): void {
@@ -50,7 +67,7 @@ export class Commands {
   /** Numbers of the host, for this call. */
   upload(use: string, data: Float32Array<ArrayBuffer>): GPUBuffer {
     const buffer = this.#memory.scratch("storage", use, data.byteLength);
-    this.#device.queue.writeBuffer(buffer, 0, data);
+    this.#steps.push({ buffer, data });
     return buffer;
   }
 
@@ -60,38 +77,58 @@ export class Commands {
 
   /** @param budget work that one submission may hold */
   submit(budget: number): void {
-    const dispatches = this.#steps.filter((step): step is Dispatch => "shader" in step);
-    const stride =
-      Math.max(0, ...dispatches.map(({ params }) => Math.ceil(params.byteLength / uniformAlignment))) *
-      uniformAlignment;
-    const uniforms = this.#memory.scratch("uniform", "params", stride * dispatches.length);
-    const block = new Uint8Array(stride * dispatches.length);
-    dispatches.forEach(({ params }, i) => {
-      block.set(new Uint8Array(params), i * stride);
-    });
-    this.#memory.writeUniforms(uniforms, block);
-
+    const { queue } = this.#device;
+    const uniforms = this.#uniforms();
     let encoder = this.#device.createCommandEncoder();
+    let pass: GPUComputePassEncoder | undefined;
+    const endPass = () => {
+      pass?.end();
+      pass = undefined;
+    };
     let held = 0;
     let at = 0;
     for (const step of this.#steps) {
+      if ("data" in step) {
+        queue.writeBuffer(step.buffer, 0, step.data);
+        continue;
+      }
       if (!("shader" in step)) {
+        endPass();
         encoder.copyBufferToBuffer(step.from.buffer, step.from.offset, step.to, step.toOffset, step.from.size);
         continue;
       }
       if (held > 0 && held + step.work > budget) {
-        this.#device.queue.submit([encoder.finish()]);
+        endPass();
+        queue.submit([encoder.finish()]);
         encoder = this.#device.createCommandEncoder();
         held = 0;
       }
       held += step.work;
-      this.#encode(encoder, step, { buffer: uniforms, offset: stride * at++, size: step.params.byteLength });
+      pass ??= encoder.beginComputePass();
+      this.#encode(pass, step, { ...uniforms, offset: uniforms.size * at++, size: step.params.byteLength });
     }
-    this.#device.queue.submit([encoder.finish()]);
+    endPass();
+    queue.submit([encoder.finish()]);
     this.#memory.retire();
   }
 
-  #encode(encoder: GPUCommandEncoder, step: Dispatch, params: Binding): void {
+  /** Parameters of all dispatches, one after the other; `size`: how far apart. */
+  #uniforms(): { buffer: GPUBuffer; size: number } {
+    let [size, count] = [0, 0];
+    for (const step of this.#steps) {
+      if (!("shader" in step)) continue;
+      size = Math.max(size, Math.ceil(step.params.byteLength / uniformAlignment) * uniformAlignment);
+      count++;
+    }
+    const buffer = this.#memory.scratch("uniform", "params", size * count);
+    const block = new Uint8Array(size * count);
+    let at = 0;
+    for (const step of this.#steps) if ("shader" in step) block.set(new Uint8Array(step.params), size * at++);
+    this.#memory.writeUniforms(buffer, block);
+    return { buffer, size };
+  }
+
+  #encode(pass: GPUComputePassEncoder, step: Dispatch, params: Binding): void {
     const { pipeline, layout, groups } = this.#pipelines.get(step.shader);
     const bindings = Object.entries(step.bindings);
     let key = this.#memory.nameOf(params);
@@ -103,11 +140,9 @@ export class Commands {
       if (groups.size >= groupsKept) groups.clear();
       groups.set(key, group);
     }
-    const pass = encoder.beginComputePass();
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, group);
     pass.dispatchWorkgroups(...step.groups);
-    pass.end();
   }
 }
 

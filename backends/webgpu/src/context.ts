@@ -21,6 +21,7 @@ import { Faults } from "./faults.js";
 import { Memory, WebGpuBuffer } from "./memory.js";
 import { recordMerge } from "./merge.js";
 import { Pipelines } from "./pipelines.js";
+import { Recordings } from "./recordings.js";
 import { copyBytes, readBytes, writeBytes } from "./transfer.js";
 
 export class WebGpuContext implements BackendContext {
@@ -29,6 +30,7 @@ export class WebGpuContext implements BackendContext {
   readonly #faults: Faults;
   readonly #pipelines: Pipelines;
   readonly #target: Target;
+  readonly #recordings: Recordings;
   #disposed = false;
 
   constructor(gpu: GPUDevice, device: DeviceInfo, can: Capabilities) {
@@ -37,6 +39,7 @@ export class WebGpuContext implements BackendContext {
     this.#faults = new Faults(gpu);
     this.#pipelines = new Pipelines(gpu);
     this.#target = { can, memory: new Memory(gpu) };
+    this.#recordings = new Recordings(this.#target.memory);
   }
 
   get bytesInUse(): number {
@@ -84,17 +87,17 @@ export class WebGpuContext implements BackendContext {
   }
 
   attention(desc: AttentionDesc, signal?: AbortSignal): Promise<void> {
-    return this.#run(signal, (commands) => recordAttention(desc, this.#target, commands));
+    return this.#run(signal, (commands) => this.#attend(desc, commands));
   }
 
   append(desc: AppendDesc): Promise<void> {
-    return this.#run(undefined, (commands) => recordAppend(desc, this.#target, commands));
+    return this.#run(undefined, (commands) => this.#append(desc, commands));
   }
 
   decode(desc: DecodeDesc, signal?: AbortSignal): Promise<void> {
     return this.#run(signal, (commands) => {
-      if (desc.append) recordAppend(desc.append, this.#target, commands);
-      recordAttention(desc.attention, this.#target, commands);
+      if (desc.append) this.#append(desc.append, commands);
+      this.#attend(desc.attention, commands);
     });
   }
 
@@ -106,7 +109,7 @@ export class WebGpuContext implements BackendContext {
     this.#alive();
     await this.#gpu.queue.onSubmittedWorkDone();
     // An error reaches its event a turn later than the work's end.
-    await new Promise((resolve) => setTimeout(resolve));
+    await new Promise((resolve) => (typeof setImmediate === "function" ? setImmediate(resolve) : setTimeout(resolve)));
     this.#faults.surface();
   }
 
@@ -122,6 +125,14 @@ export class WebGpuContext implements BackendContext {
   }
 
   #begin = (): Commands => new Commands(this.#gpu, this.#target.memory, this.#pipelines);
+
+  #attend(desc: AttentionDesc, commands: Commands): void {
+    this.#recordings.record("attention", desc, commands, () => recordAttention(desc, this.#target, commands));
+  }
+
+  #append(desc: AppendDesc, commands: Commands): void {
+    this.#recordings.record("append", desc, commands, () => recordAppend(desc, this.#target, commands));
+  }
 
   /** Nothing is submitted unless all of a call could be recorded. */
   #run(signal: AbortSignal | undefined, record: (commands: Commands) => void): Promise<void> {

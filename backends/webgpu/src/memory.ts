@@ -24,6 +24,7 @@ export class Memory {
   readonly #scratch = new Map<string, GPUBuffer>();
   readonly #names = new WeakMap<GPUBuffer, number>();
   #retired: GPUBuffer[] = [];
+  #generation = 0;
   #named = 0;
   #uniforms: { readonly buffer: GPUBuffer; readonly block: Uint32Array } | undefined;
   #bytes = 0;
@@ -34,6 +35,11 @@ export class Memory {
 
   get bytesInUse(): number {
     return this.#bytes;
+  }
+
+  /** How often scratch memory was made anew. */
+  get generation(): number {
+    return this.#generation;
   }
 
   /** @throws TesseraError `out-of-memory` if no buffer may be so large; memory that isn't there is told later */
@@ -69,6 +75,7 @@ export class Memory {
       use === "uniform" ? UNIFORM : STORAGE,
     );
     this.#scratch.set(key, made);
+    this.#generation++;
     this.#bytes += made.size;
     return made;
   }

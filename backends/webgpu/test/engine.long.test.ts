@@ -28,7 +28,8 @@ describe.runIf(onAdapter)("an engine on WebGPU", () => {
   it("says what it is", () => {
     expect(engine.backend).toBe("webgpu");
     expect(engine.device.caps).toMatchObject({ async: true, hostMemory: false, graphs: false, emulated: true });
-    expect(engine.kernels().filter(({ usable }) => usable)).toHaveLength(4);
+    const usable = engine.kernels().filter((kernel) => kernel.usable);
+    expect(usable.filter(({ name }) => name !== "prefill-matrix")).toHaveLength(6);
   });
 
   it.each(["f32", "f16", "q8_0", "q4_0"] as const)(
@@ -60,20 +61,30 @@ describe.runIf(onAdapter)("an engine on WebGPU", () => {
     },
   );
 
-  it.each(["prefill-portable", "decode-portable"])("%s sums many equal values within fp32's bound", async (kernel) => {
-    const [queries, keys, x] = [20, 862, Math.fround(-2.162)];
-    const of = (rows: number, value: number, dim = 3) => ({
-      data: new Float32Array(rows * dim).fill(value),
-      shape: [1, rows, 1, dim],
-    });
-    // 256 columns: the shortest chains, and so the most of them.
-    for (const dim of [3, 256]) {
-      const v = of(keys, x, dim);
-      const { out } = await engine.attention({ q: of(queries, 0), k: of(keys, 0), v, kernel, numSplits: 1 });
-      const worst = largest(out.data as Float32Array, new Float32Array(queries * dim).fill(x));
-      expect(worst / Math.abs(x)).toBeLessThan(2e-6);
-    }
-  });
+  it.each(["prefill-portable", "decode-portable", "decode-stream-portable"])(
+    "%s sums many equal values within fp32's bound",
+    async (kernel) => {
+      const stream = kernel.startsWith("decode-stream");
+      const [queries, keys, x] = [stream ? 16 : 20, stream ? 3862 : 862, Math.fround(-2.162)];
+      const of = (rows: number, value: number, dim = 3) => ({
+        data: new Float32Array(rows * dim).fill(value),
+        shape: [1, rows, 1, dim],
+      });
+      // 256 columns: the shortest chains, and so the most of them.
+      for (const dim of [stream ? 8 : 3, 256]) {
+        const v = of(keys, x, dim);
+        const { out } = await engine.attention({
+          q: of(queries, 0, stream ? 8 : 3),
+          k: of(keys, 0, stream ? 8 : 3),
+          v,
+          kernel,
+          numSplits: 1,
+        });
+        const worst = largest(out.data as Float32Array, new Float32Array(queries * dim).fill(x));
+        expect(worst / Math.abs(x)).toBeLessThan(2e-6);
+      }
+    },
+  );
 
   it("writes a result into the buffer of its inputs, and nothing beside it", async () => {
     const shape = [1, 8, 2, 16];

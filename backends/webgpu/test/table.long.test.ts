@@ -13,6 +13,9 @@ const some = part
     ? /^(dim\/(33|64|256)$|heads\/(7-1|14-2)|length\/(0|1|65|129)x|window|align|offset|bias|mask|sinks?|softcap|alibi|number|decode|split|paged|append|cache|merge|packed|padded|poison|subnormal)/
     : /^(dim\/33$|heads\/14-2$|length\/(0|65)x65$|length\/65x|window\/|softcap\/)/;
 
+/** They decline the sliced layout. */
+const aligned = /^(decode-stream|prefill-matrix)/;
+
 it.runIf(onAdapter)("the conformance table", async () => {
   const report = await runConformance({
     backend: await backendOfAdapter(),
@@ -25,6 +28,22 @@ it.runIf(onAdapter)("the conformance table", async () => {
   console.log(summarize(report));
   expect(report.failures).toEqual([]);
   expect(report.passed).toBeGreaterThan(report.unsupported.length);
+  for (const { name, passed } of report.kernels)
+    if (!aligned.test(name)) expect({ name, ran: passed > 0 }).toEqual({ name, ran: true });
+});
+
+it.runIf(onAdapter && !full)("kernels that want aligned rows, where rows are", async () => {
+  const report = await runConformance({
+    backend: await backendOfAdapter(),
+    quick: true,
+    kernels: aligned,
+    layouts: ["contiguous"],
+    cases: part
+      ? /^(heads\/8-2|decode\/[14]$|paged\/(64|q8_0)|splits\/7|poison\/decode)/
+      : /^(dim\/(64|256)$|heads\/|decode|paged|splits\/|poison\/|packed|padded|window\/)/,
+  });
+  console.log(summarize(report));
+  expect(report.failures).toEqual([]);
   for (const { name, passed } of report.kernels) expect({ name, ran: passed > 0 }).toEqual({ name, ran: true });
 });
 
@@ -32,7 +51,7 @@ it.runIf(onAdapter)("problems cut into chunks, grids of few workgroups and short
   const report = await runConformance({
     backend: await backendOfAdapter({ bindingBytes: 4096, gridWidth: 3, submissionWork: 50_000 }),
     quick: true,
-    kernels: ["prefill-portable", "decode-portable"],
+    kernels: ["prefill-portable", "decode-portable", "decode-stream-portable"],
     layouts: ["contiguous"],
     cases: full
       ? /^(length|heads|window|bias|mask|sinks?|paged|append|merge)/

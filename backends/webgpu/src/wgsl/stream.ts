@@ -77,6 +77,18 @@ const q8 = (w: string) =>
 const q4 = (w: string) =>
   `raw.d * (vec4<f32>((vec4<u32>(${w}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(15u)) - 8.0)`;
 
+/** A block's scale, and eight bytes of it that begin at half a word or a whole one: no branch, so that loads aren't waited for. */
+const block = (b: string, bytes: number, within: string, nibble: string) => `
+  let at = base + (e >> 5u) * ${bytes}u;
+  let d = unpack2x16float(${b}[at >> 2u] >> ((at & 2u) * 8u)).x;
+  let begin = at + 2u + ${within};
+  let word = begin >> 2u;
+  let shift = (begin & 2u) * 8u;
+  let middle = ${b}[word + 1u];
+  let x = (${b}[word] >> shift) | ((middle << (31u - shift)) << 1u);
+  let y = (middle >> shift) | ((${b}[word + 2u] << (31u - shift)) << 1u);
+  return RAW(d, x${nibble}, y${nibble});`;
+
 const eights: { readonly [K in CacheDType]: Eight } = {
   f32: {
     element: "vec4<u32>",
@@ -109,33 +121,14 @@ const eights: { readonly [K in CacheDType]: Eight } = {
   q8_0: {
     element: "u32",
     raw: "d: f32, x: u32, y: u32",
-    fetch: (b) => `
-  let at = base + (e >> 5u) * 34u;
-  let d = unpack2x16float(${b}[at >> 2u] >> ((at & 2u) * 8u)).x;
-  let begin = at + 2u + (e & 31u);
-  let word = begin >> 2u;
-  if ((begin & 2u) == 0u) { return RAW(d, ${b}[word], ${b}[word + 1u]); }
-  let middle = ${b}[word + 1u];
-  return RAW(d, (${b}[word] >> 16u) | (middle << 16u), (middle >> 16u) | (${b}[word + 2u] << 16u));`,
+    fetch: (b) => block(b, 34, "(e & 31u)", ""),
     low: q8("raw.x"),
     high: q8("raw.y"),
   },
   q4_0: {
     element: "u32",
     raw: "d: f32, x: u32, y: u32",
-    fetch: (b) => `
-  let at = base + (e >> 5u) * 18u;
-  let d = unpack2x16float(${b}[at >> 2u] >> ((at & 2u) * 8u)).x;
-  let begin = at + 2u + (e & 15u);
-  let word = begin >> 2u;
-  let nibble = (e & 16u) >> 2u;
-  if ((begin & 2u) == 0u) { return RAW(d, ${b}[word] >> nibble, ${b}[word + 1u] >> nibble); }
-  let middle = ${b}[word + 1u];
-  return RAW(
-    d,
-    ((${b}[word] >> 16u) | (middle << 16u)) >> nibble,
-    ((middle >> 16u) | (${b}[word + 2u] << 16u)) >> nibble,
-  );`,
+    fetch: (b) => block(b, 18, "(e & 15u)", " >> ((e & 16u) >> 2u)"),
     low: q4("raw.x"),
     high: q4("raw.y"),
   },
@@ -161,6 +154,21 @@ export function streamShader(shader: StreamShader): string {
   const type = types[width];
   const uint = type.replace("f32", "u32");
   const careful = paged || !alike;
+  /** fp32 values: sums of a few tiles at a time, as a long chain of equal terms is rounded the same way at each step. */
+  const deep = v === "f32";
+  const chained = [
+    ...Array.from({ length: groups }, (_, g) => ({ name: `sum_${g}`, type, shrink: `shrink_${g}` })),
+    ...Array.from({ length: 2 * rows }, (_, i) => {
+      const r = i >> 1;
+      return {
+        name: `acc${r}_${i & 1}`,
+        type: "vec4<f32>",
+        shrink: width === 1 ? `shrink_${r}` : `shrink_${Math.floor(r / width)}[${r % width}]`,
+      };
+    }),
+  ];
+  const ofDeep = (text: (one: { name: string; type: string; shrink: string }) => string) =>
+    deep ? chained.map(text).join("\n") : "";
   const out = partial ? "f32" : shader.out;
   const of = (name: string, r: number) => (width === 1 ? name : `${name}[${r % width}]`);
   const each = (text: (u: number, g: number) => string) => times(keys, (u) => times(groups, (g) => text(u, g)));
@@ -298,6 +306,9 @@ ${times(
 ${times(groups, (g) => `  var top_${g} = ${type}(lowest);\n  var sum_${g} = ${type}();`)}
 ${times(rows, (r) => `  var acc${r}_0 = vec4<f32>();\n  var acc${r}_1 = vec4<f32>();`)}
 
+${ofDeep(({ name, type: of }) => `  var whole_${name} = ${of}();`)}
+  ${deep ? "var turn = 0u;" : ""}
+
   for (var first = keyBegin; first < keyEnd; first += i32(${keys}u * TEAMS)) {
 ${times(
   keys,
@@ -372,7 +383,17 @@ ${times(rows, (r) => {
     })
     .join("\n");
 })}
+${ofDeep(({ name, shrink }) => `    whole_${name} *= ${shrink};`)}
+${
+  deep
+    ? `    turn++;
+    if (turn % 8u == 0u) {
+${ofDeep(({ name, type: of }) => `      whole_${name} += ${name};\n      ${name} = ${of}();`)}
+    }`
+    : ""
+}
   }
+${ofDeep(({ name }) => `  ${name} += whole_${name};`)}
 
   // Teams meet.
   if (lane == 0u) {
