@@ -9,7 +9,16 @@ import {
   TesseraError,
 } from "@tessera/core/web";
 import type { Capabilities } from "./capabilities.js";
-import { type Choice, choose, type Geometry, geometryOf, splitsFor, streamOf, type Variant } from "./catalogue.js";
+import {
+  type Choice,
+  choose,
+  type Geometry,
+  geometryOf,
+  isEven,
+  splitsFor,
+  streamOf,
+  type Variant,
+} from "./catalogue.js";
 import { type Binding, bindingOf, type Commands, gridOf, whole } from "./commands.js";
 import type { Memory } from "./memory.js";
 import { bufferOf, operandOf, type Window } from "./operand.js";
@@ -327,6 +336,7 @@ function shaderOf(
     partial,
     subgroups,
     plain,
+    even: isEven(p),
     rolled,
   };
   return shader(name, options, attentionShader);

@@ -280,6 +280,12 @@ function unaligned({ dtype, byteOffset, batch, row, head, shape }: Operand, step
   return "";
 }
 
+/** Rows of q, k and v begin at multiples of four elements, and are as long. */
+export const isEven = (p: Problem): boolean =>
+  p.dim % 4 === 0 &&
+  p.valueDim % 4 === 0 &&
+  [p.q, p.k, p.v].every((one) => unaligned(one, 4 * dtypes[one.dtype].bytes) === "");
+
 /** Keys of one split, at most, where keys stream past: sums of more would lose digits. */
 const longestStream = 2048;
 

@@ -24,6 +24,7 @@ const common: AttentionShader = {
   partial: false,
   subgroups: false,
   plain: true,
+  even: false,
   rolled: false,
 };
 
@@ -56,6 +57,7 @@ const matrix: MatrixShader = {
 
 const shaders = new Map<string, string>([
   ...caches.map((k) => [`attention ${k}`, attentionShader({ ...common, k, v: k, q: "f16", out: "f16" })] as const),
+  ...caches.map((k) => [`attention even ${k}`, attentionShader({ ...common, k, v: k, even: true })] as const),
   ["attention rich", attentionShader({ ...common, plain: false })],
   ["attention partial", attentionShader({ ...common, partial: true, packed: true, rolled: true })],
   ["attention subgroups", attentionShader({ ...common, subgroups: true })],

@@ -16,7 +16,7 @@
  * NaN. Where keys are split, `out` and `lse` are parts: normalised results, and base-2 logarithms of sums.
  */
 import type { CacheDType, FloatDType } from "@tessera/core/web";
-import { fromBits, fromF8, loader, storer, toHalves, words } from "./elements.js";
+import { elementOf, evenLoader, fromBits, fromF8, loader, storer, toHalves, words } from "./elements.js";
 import { declareParams } from "./fields.js";
 import { attentionFields, sequences } from "./problem.js";
 import { rowWriter } from "./rows.js";
@@ -40,6 +40,8 @@ export interface AttentionShader {
   readonly subgroups: boolean;
   /** No soft cap, bias, ALiBi or mask. */
   readonly plain: boolean;
+  /** Rows of q, k and v begin at multiples of four elements, and are as long. */
+  readonly even: boolean;
   /** Bounds of inner loops aren't constants: software adapters spend seconds on loops that they unroll. */
   readonly rolled: boolean;
 }
@@ -111,9 +113,11 @@ const reachOfSubgroup = /* wgsl */ `
 `;
 
 export function attentionShader(shader: AttentionShader): string {
-  const { q, k, v, tile, columns, packed, partial, subgroups, plain } = shader;
+  const { q, k, v, tile, columns, packed, partial, subgroups, plain, even } = shader;
   const bound = (constant: string) => (shader.rolled ? `${constant} * p.one` : constant);
   const { ty, tx, depth } = tile;
+  const load = (name: string, type: CacheDType) =>
+    even ? evenLoader(name, type) : words(name) + loader(name, name, type);
   const keysOfV = valueKeys(tile, columns);
   const out = partial ? "f32" : shader.out;
   const types: readonly string[] = [k, v];
@@ -161,9 +165,9 @@ ${each((i, c) => `    acc${i}_${c} += part${i}_${c};`)}`;
   return /* wgsl */ `
 ${subgroups ? "enable subgroups;" : ""}
 ${declareParams(attentionFields)}
-@group(0) @binding(1) var<storage, read> q: array<u32>;
-@group(0) @binding(2) var<storage, read> k: array<u32>;
-@group(0) @binding(3) var<storage, read> v: array<u32>;
+@group(0) @binding(1) var<storage, read> q: array<${elementOf(q, even)}>;
+@group(0) @binding(2) var<storage, read> k: array<${elementOf(k, even)}>;
+@group(0) @binding(3) var<storage, read> v: array<${elementOf(v, even)}>;
 @group(0) @binding(4) var<storage, read> aux: array<u32>;
 @group(0) @binding(5) var<storage, read> bias: array<u32>;
 @group(0) @binding(6) var<storage, read> mask: array<u32>;
@@ -192,9 +196,9 @@ var<workgroup> odd: atomic<u32>;
 ${subgroups ? "var<workgroup> apart: atomic<u32>;" : ""}
 
 ${sequences}
-${words("q")}${words("k")}${words("v")}${words("bias")}${words("mask")}
+${words("bias")}${words("mask")}
 ${types.includes("f8_e4m3") ? fromF8 : ""}
-${fromBits}${loader("q", "q", q)}${loader("k", "k", k)}${loader("v", "v", v)}
+${fromBits}${load("q", q)}${load("k", k)}${load("v", v)}
 ${out === "f32" ? "" : toHalves}
 ${storer(out)}
 ${rowWriter(partial)}

@@ -55,6 +55,36 @@ fn from_bits(bits: vec4<u32>) -> vec4<f32> {
 }
 `;
 
+/** Rows that begin at multiples of four elements, and are as long: how buffers are declared for them, and read at once. */
+const evenBodies: { readonly [K in CacheDType]?: readonly [element: string, body: (buffer: string) => string] } = {
+  f32: ["vec4<u32>", (b) => `return from_bits(${b}[(base + 4u * e) >> 4u]);`],
+  f16: [
+    "vec2<u32>",
+    (b) => `
+  let x = ${b}[(base + 2u * e) >> 3u];
+  return vec4<f32>(unpack2x16float(x.x), unpack2x16float(x.y));`,
+  ],
+  bf16: [
+    "vec2<u32>",
+    (b) => `
+  let x = ${b}[(base + 2u * e) >> 3u];
+  return from_bits(vec4<u32>(x.x << 16u, x.x & 0xffff0000u, x.y << 16u, x.y & 0xffff0000u));`,
+  ],
+};
+
+/** What a buffer is an array of. */
+export const elementOf = (dtype: CacheDType, even: boolean): string => (even && evenBodies[dtype]?.[0]) || "u32";
+
+/** `load4` of even rows; block formats and f8 have but one way. */
+export function evenLoader(name: string, dtype: CacheDType): string {
+  const even = evenBodies[dtype];
+  if (!even) return words(name) + loader(name, name, dtype);
+  return /* wgsl */ `
+fn ${name}_load4(base: u32, e: u32, left: u32) -> vec4<f32> {${even[1](name)}
+}
+`;
+}
+
 /** `load4`: elements e to e + 3; block formats: e is a multiple of 4. Those at or past `end` are 0 whatever they hold. */
 export function loader(name: string, buffer: string, dtype: CacheDType): string {
   return /* wgsl */ `
