@@ -6,6 +6,8 @@ import { webgpu } from "../src/index.js";
 
 export const adapter = process.env.TESSERA_WEBGPU_ADAPTER ?? "";
 export const full = process.env.TESSERA_WEBGPU_FULL === "1";
+/** "1/4": the first of every four cases of the whole table. */
+export const slice = process.env.TESSERA_WEBGPU_SLICE ?? "";
 /** What CI has time for. */
 export const part = process.env.TESSERA_WEBGPU_PART === "1";
 

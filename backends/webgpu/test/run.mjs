@@ -1,6 +1,6 @@
-// node backends/webgpu/test/run.mjs [--full|--part] [adapter...]: the tests that need an adapter, on each of those that are there,
-// and in Chromium; --full with the whole table, --part with as little of it as CI has time for. Dawn is installed into test/dawn
-// first.
+// node backends/webgpu/test/run.mjs [--full|--part] [--slice 1/4] [adapter...]: the tests that need an adapter, on each of those that are there,
+// and in Chromium; --full with the whole table (--slice 1/4: every fourth case of it, and no other test), --part with as little of it as CI has time
+// for. Dawn is installed into test/dawn first.
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -14,7 +14,8 @@ const dawn = join(here, "dawn");
 const args = process.argv.slice(2);
 const full = args.includes("--full");
 const part = args.includes("--part");
-const wanted = args.filter((one) => !one.startsWith("--"));
+const slice = args.includes("--slice") ? args[args.indexOf("--slice") + 1] : "";
+const wanted = args.filter((one) => !one.startsWith("--") && one !== slice);
 
 function skip(reason) {
   console.log(line({ passed: 0, failed: 0, skipped: 1, reasons: { [reason]: 1 } }));
@@ -38,7 +39,11 @@ for (const { name, env, missing, named } of [...adapters(), { name: "chromium", 
   }
   console.log(`\n== ${name}`);
   const files =
-    name === "chromium" ? ["browser"] : ["engine", "table", ...(name === "swiftshader" ? ["mutation"] : [])];
+    name === "chromium"
+      ? ["browser"]
+      : slice
+        ? ["table"]
+        : ["engine", "table", ...(name === "swiftshader" ? ["mutation"] : [])];
   const suite = [join(root, "scripts/vitest.mjs"), "backends/webgpu", ...files, "--long"];
   const { status } = spawnSync(process.execPath, suite, {
     cwd: root,
@@ -49,6 +54,7 @@ for (const { name, env, missing, named } of [...adapters(), { name: "chromium", 
       TESSERA_WEBGPU_ADAPTER: name,
       TESSERA_WEBGPU_FULL: full ? "1" : "",
       TESSERA_WEBGPU_PART: part ? "1" : "",
+      TESSERA_WEBGPU_SLICE: slice,
     },
   });
   failed ||= status !== 0;
