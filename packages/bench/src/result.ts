@@ -102,8 +102,13 @@ export interface Measurement {
   readonly check?: Check | undefined;
   /** Of unfused attention: each stage's share of one call, from the host's start to its end. */
   readonly stages?: { readonly [name: string]: number } | undefined;
-  /** Of kind "memory": bytes. */
-  readonly memory?: { readonly workspace: number; readonly unfused: number } | undefined;
+  /**
+   * Of kind "memory": bytes. `workspace`: what the kernel asks for beside inputs and results. `allocated`: what the engine took from
+   * the device while it ran, at most, by its own count; what the driver takes for itself no call tells.
+   */
+  readonly memory?:
+    | { readonly workspace: number; readonly allocated?: number | undefined; readonly unfused: number }
+    | undefined;
 }
 
 export interface Skipped {

@@ -28,6 +28,8 @@ export interface Place {
 export interface Bench extends Place {
   readonly key: string;
   readonly plan: Plan;
+  /** Another engine on the device, which holds nothing yet. */
+  open(): Promise<Engine>;
 }
 
 /** Why a case wasn't measured. */
@@ -202,14 +204,34 @@ function timing({ clock, callsPerSample, samples }: Awaited<ReturnType<typeof sa
   return { clock, callsPerSample, samples, median: median(samples), spread: spread(samples) };
 }
 
+/** What the engine takes from the device for a call, at most: by its own count, looked at in each turn of the event loop. */
+async function allocatedBy(engine: Engine, options: AttentionOptions): Promise<number> {
+  const before = engine.bytesInUse;
+  let [peak, running] = [before, true];
+  const call = engine
+    .attention(options)
+    .then(() => engine.synchronize())
+    .finally(() => {
+      running = false;
+    });
+  while (running) {
+    peak = Math.max(peak, engine.bytesInUse);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await call;
+  return peak - before;
+}
+
 async function runMemory(bench: Bench, one: MemoryCase): Promise<Measurement> {
-  const { engine } = bench;
-  const memory = await prepare(bench, one, undefined, 1);
+  // One that keeps no workspace of calls before.
+  using engine = await bench.open();
+  const memory = await prepare({ engine, arenas: new Arenas(engine), rotateBytes: 0 }, one, undefined, 1);
   try {
     const options = optionsOf(one, memory.inputs[0]!, {});
     const support = engine.supports(options);
     if (!support.supported) throw new NotMeasured(support.reason);
     const { kernel, splits, workspaceBytes } = engine.explain(options);
+    const allocated = await allocatedBy(engine, options);
     const { shape, causal, q, kv } = one;
     // What a matrix product, a softmax and a second product need in between: the scores, in q's type.
     const unfused = bytesOf(q, shape.batch * shape.heads * shape.queries * shape.keys);
@@ -229,7 +251,7 @@ async function runMemory(bench: Bench, one: MemoryCase): Promise<Measurement> {
       samples: [],
       median: 0,
       spread: 0,
-      memory: { workspace: workspaceBytes, unfused },
+      memory: { workspace: workspaceBytes, allocated, unfused },
     };
   } finally {
     memory.dispose();

@@ -84,6 +84,8 @@ interface Opened {
   readonly key: string;
   readonly threads: number | undefined;
   readonly cases: Case[];
+  /** Another engine on it. */
+  open(): Promise<Engine>;
 }
 
 /** All devices before anything is measured: one that isn't there is told of at once. */
@@ -98,7 +100,7 @@ async function openAll(options: BenchOptions): Promise<Opened[]> {
         : engine.backend === "reference"
           ? 1
           : (which.threads ?? (Number(process.env.TESSERA_THREADS) || availableParallelism()));
-      opened.push({ engine, key, threads, cases: [] });
+      opened.push({ engine, key, threads, cases: [], open: () => openEngine(which) });
       if (opened.slice(0, -1).some((other) => other.key === key))
         throw new TesseraError("invalid-argument", `the device ${key} is given twice`);
     }
@@ -169,10 +171,10 @@ export async function runBench(options: BenchOptions): Promise<ResultFile> {
       secondsLeft: left(from, index),
     });
 
-  for (const [place, { engine, key, threads, cases }] of opened.entries()) {
+  for (const [place, { engine, key, threads, cases, open }] of opened.entries()) {
     const rotateBytes = options.rotateBytes ?? rotation(engine.device);
     const plan = planOf(engine);
-    const bench: Bench = { engine, key, arenas: new Arenas(engine), rotateBytes, plan };
+    const bench: Bench = { engine, key, arenas: new Arenas(engine), rotateBytes, plan, open };
     // A ceiling moves gigabytes a sample: thousands of repeats, which a small case may want, would take minutes.
     const few: Plan = { ...plan, repeats: Math.min(plan.repeats, 50) };
     const vendor = vendorOf(engine.backend, engine.device);

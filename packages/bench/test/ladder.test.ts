@@ -46,7 +46,8 @@ describe("the ladder", () => {
     expect(candidates).toContain(slow);
     const arenas = new Arenas(engine);
     try {
-      const bench = { engine, arenas, rotateBytes: 0, key: "cpu:0", plan: { repeats: 3, sampleMs: 1, warmUpMs: 1 } };
+      const plan = { repeats: 3, sampleMs: 1, warmUpMs: 1 };
+      const bench = { engine, arenas, rotateBytes: 0, key: "cpu:0", plan, open: () => openEngine({ backend: "cpu" }) };
       const one = { kind: "prefill", suite: "ladder", name: "it", shape, q: "f32", kv: "f32", causal: true } as const;
       const measured = await runCase(bench, { ...one, candidates, step: "ladder-tuned" });
       expect(measured).toMatchObject({ step: "ladder-tuned", check: { ok: true } });

@@ -19,7 +19,14 @@ let bench: Bench;
 beforeAll(async () => {
   if (!existsSync(library)) return;
   engine = await openEngine({ library });
-  bench = { engine, key: "cuda:0", arenas: new Arenas(engine), rotateBytes: 2 ** 20, plan };
+  bench = {
+    engine,
+    key: "cuda:0",
+    arenas: new Arenas(engine),
+    rotateBytes: 2 ** 20,
+    plan,
+    open: () => openEngine({ library }),
+  };
 });
 afterAll(() => engine?.dispose());
 beforeEach((ctx) => {

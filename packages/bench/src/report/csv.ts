@@ -23,6 +23,7 @@ const columns = [
   ["gbs", (r) => r.gbs],
   ["share_of_ceiling", (r) => r.share],
   ["workspace_bytes", (r) => r.workspace],
+  ["allocated_bytes", (r) => r.allocated],
   ["unfused_bytes", (r) => r.unfused],
   ["check", (r) => r.check],
 ] as const satisfies readonly (readonly [

@@ -50,6 +50,7 @@ export interface ReportRow {
   readonly intensity?: number | undefined;
   /** Bytes. */
   readonly workspace?: number | undefined;
+  readonly allocated?: number | undefined;
   readonly unfused?: number | undefined;
   readonly stages?: { readonly [name: string]: number } | undefined;
   readonly check: "ok" | "wrong" | "";
@@ -136,6 +137,7 @@ function rowOf(id: number, device: ReportDevice, one: Measurement): ReportRow {
     share: value !== undefined && ceiling ? value / ceiling : undefined,
     intensity,
     workspace: one.memory?.workspace,
+    allocated: one.memory?.allocated,
     unfused: one.memory?.unfused,
     stages: one.stages,
     check: one.check === undefined ? "" : one.check.ok ? "ok" : "wrong",

@@ -56,6 +56,10 @@ export const tables = {
     listed(model, "Memory beside inputs and outputs", (row) => row.kind === "memory", [
       kernel,
       ["workspace, MiB", (row) => cell.number((row.workspace ?? 0) / 2 ** 20)],
+      [
+        "taken in the call, MiB",
+        (row) => cell.number(row.allocated === undefined ? undefined : row.allocated / 2 ** 20),
+      ],
       ["scores, if unfused, MiB", (row) => cell.number((row.unfused ?? 0) / 2 ** 20)],
     ]),
   ladder: (model: ReportModel) => ladderTable(model) + stagesTable(model),

@@ -38,8 +38,18 @@ export function describeRun(result: ResultFile, file: string | undefined): strin
       if (one.device !== key) continue;
       const kernel = `${one.kernel ?? ""}${(one.splits ?? 1) > 1 ? ` ×${one.splits}` : ""}${one.tuned ? " (tuned)" : ""}`;
       if (one.kind === "memory") {
-        const { workspace, unfused } = one.memory!;
-        rows.push([one.suite, one.case, kernel, "", "", `${bytes(workspace)} (unfused ${bytes(unfused)})`, "", ""]);
+        const { workspace, allocated, unfused } = one.memory!;
+        const taken = allocated === undefined ? "" : `, taken ${bytes(allocated)}`;
+        rows.push([
+          one.suite,
+          one.case,
+          kernel,
+          "",
+          "",
+          `${bytes(workspace)}${taken} (unfused ${bytes(unfused)})`,
+          "",
+          "",
+        ]);
         continue;
       }
       const check = one.check === undefined ? "" : one.check.ok ? "ok" : "WRONG";
