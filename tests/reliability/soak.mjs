@@ -98,8 +98,8 @@ console.log(
     `${mebibytes(grown)} more than after ${warm} rounds, ${mebibytes(native)} without JavaScript's heap, of which ${mebibytes(used)} more in use`,
 );
 // A workspace may stay with the engine. A round that left the result of each of its 40 steps behind would leave 40 KiB; a quarter of that
-// is allowed, on top of 4 MiB for what the process's other threads and the driver do once.
-const allowed = (4 << 20) + (round - warm) * 10 * 1024;
+// is allowed, on top of 2 MiB for what the process's other threads and the driver do once.
+const allowed = (2 << 20) + (round - warm) * 10 * 1024;
 const enough = round >= 2 * warm;
 if (!enough) console.log(`FAILED: ${round} rounds, must be ${2 * warm} or more: give it more --minutes`);
 const grew = native >= allowed || used >= 1 << 20;
