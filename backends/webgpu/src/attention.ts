@@ -17,6 +17,7 @@ import {
   isEven,
   splitsFor,
   streamOf,
+  tileOf,
   type Variant,
 } from "./catalogue.js";
 import { type Binding, bindingOf, type Commands, gridOf, whole } from "./commands.js";
@@ -294,13 +295,9 @@ export function recordAttention(desc: AttentionDesc, target: Target, commands: C
   }
 }
 
-function shaderOf(
-  { name, way, tile, packed, subgroups }: Variant,
-  p: Problem,
-  plain: boolean,
-  partial: boolean,
-  can: Capabilities,
-): Shader {
+function shaderOf(variant: Variant, p: Problem, plain: boolean, partial: boolean, can: Capabilities): Shader {
+  const { name, way, packed, subgroups } = variant;
+  const tile = tileOf(variant, can);
   const rolled = can.emulated;
   const types = {
     q: p.q.dtype as FloatDType,

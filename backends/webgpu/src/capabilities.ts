@@ -1,3 +1,4 @@
+import type { Tile } from "./wgsl/attention.js";
 import { type MatrixShape, matrixKeys } from "./wgsl/matrix.js";
 
 /** What kernels have to know of a device. */
@@ -24,6 +25,8 @@ export interface Capabilities {
   readonly streamWorkgroups: number;
   readonly streamThreads: number;
   readonly streamKeys: number;
+  /** Of prefill on tiles; none: the least. */
+  readonly prefillTile: Tile | undefined;
   /** Multiplications that one submission may hold: browsers and drivers stop what takes seconds. */
   readonly submissionWork: number;
 }
@@ -58,6 +61,7 @@ export function capabilitiesOf(
     streamWorkgroups: limits.streamWorkgroups ?? (emulated ? 8 : 1024),
     streamThreads: limits.streamThreads ?? 128,
     streamKeys: limits.streamKeys ?? 4,
+    prefillTile: limits.prefillTile,
     submissionWork: limits.submissionWork ?? (emulated ? 2e9 : 2e11),
   };
 }
@@ -71,6 +75,7 @@ export interface Limits {
   readonly streamThreads?: number | undefined;
   readonly streamKeys?: number | undefined;
   readonly matrixSubgroups?: number | undefined;
+  readonly prefillTile?: Tile | undefined;
 }
 
 function whyNoSubgroups(device: GPUDevice, info: GPUAdapterInfo): string {

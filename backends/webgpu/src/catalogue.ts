@@ -19,6 +19,7 @@ export interface Variant {
   readonly family: "prefill" | "decode";
   /** How it works: wgsl/attention.ts, stream.ts, matrix.ts. */
   readonly way: "tiles" | "stream" | "matrix";
+  /** Of tiles: what every device has room for. */
   readonly tile: Tile;
   readonly packed: boolean;
   readonly subgroups: boolean;
@@ -128,7 +129,13 @@ export function streamOf(p: Pick<Problem, "queries" | "group" | "dim" | "valueDi
   return { rows, lanes, whole, keys: rows > 4 ? can.streamKeys / 2 : can.streamKeys, threads: can.streamThreads };
 }
 
-export function geometryOf({ way, tile }: Variant, p: Parameters<typeof streamOf>[0], can: Capabilities): Geometry {
+/** A larger tile where there is room: K and V are unpacked once for more queries. */
+export const tileOf = ({ family, tile }: Variant, { prefillTile }: Capabilities): Tile =>
+  family === "prefill" && prefillTile ? prefillTile : tile;
+
+export function geometryOf(variant: Variant, p: Parameters<typeof streamOf>[0], can: Capabilities): Geometry {
+  const { way } = variant;
+  const tile = tileOf(variant, can);
   if (way === "tiles")
     return { q: tileQ(tile), k: tileK(tile), threads: tile.tx * tile.ty, bytes: workgroupBytes(tile) };
   if (way === "matrix") {
