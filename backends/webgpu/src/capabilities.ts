@@ -1,5 +1,5 @@
-import type { Tile } from "./wgsl/attention.js";
-import { type MatrixShape, matrixKeys } from "./wgsl/matrix.js";
+import { type Tile, workgroupBytes } from "./wgsl/attention.js";
+import { type MatrixShape, matrixBytes, matrixKeys } from "./wgsl/matrix.js";
 
 /** What kernels have to know of a device. */
 export interface Capabilities {
@@ -31,6 +31,9 @@ export interface Capabilities {
   readonly submissionWork: number;
 }
 
+/** On an H200 1.6 times as fast as the least (docs/kernels/webgpu.md). */
+const largerTile: Tile = { ty: 16, tx: 8, depth: 8 };
+
 // Shader arithmetic on elements of a binding is 32 bits wide.
 const largestBinding = 2 ** 31 - 256;
 
@@ -43,6 +46,9 @@ export function capabilitiesOf(
   const { maxComputeWorkgroupStorageSize, maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupsPerDimension } =
     device.limits;
   const { maxStorageBufferBindingSize, minStorageBufferOffsetAlignment } = device.limits;
+  // The CPU's adapters compile small tiles faster, and so test what every device has room for.
+  const fits = (bytes: number) => !emulated && bytes <= maxComputeWorkgroupStorageSize;
+  const found = matrixOf(device, info);
   return {
     workgroupBytes: maxComputeWorkgroupStorageSize,
     workgroupThreads: maxComputeInvocationsPerWorkgroup,
@@ -54,14 +60,14 @@ export function capabilitiesOf(
     ),
     bindingAlignment: minStorageBufferOffsetAlignment,
     noSubgroups: whyNoSubgroups(device, info),
-    ...matrixOf(device, info),
-    matrixSubgroups: limits.matrixSubgroups ?? 4,
+    ...found,
+    matrixSubgroups: limits.matrixSubgroups ?? (found.matrix && fits(matrixBytes(found.matrix, 8, 128, 128)) ? 8 : 4),
     emulated,
     wantedWorkgroups: emulated ? 8 : 512,
     streamWorkgroups: limits.streamWorkgroups ?? (emulated ? 8 : 1024),
     streamThreads: limits.streamThreads ?? 128,
-    streamKeys: limits.streamKeys ?? 4,
-    prefillTile: limits.prefillTile,
+    streamKeys: limits.streamKeys ?? (fits(24_576) ? 8 : 4),
+    prefillTile: limits.prefillTile ?? (fits(workgroupBytes(largerTile)) ? largerTile : undefined),
     submissionWork: limits.submissionWork ?? (emulated ? 2e9 : 2e11),
   };
 }

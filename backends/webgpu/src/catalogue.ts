@@ -61,22 +61,23 @@ const variants: readonly Variant[] = [
     summary: "tiles of 32 queries by 32 keys, nothing but core WGSL",
   },
   {
-    name: "decode-stream",
-    family: "decode",
-    way: "stream",
-    tile: decode,
-    packed: true,
-    subgroups: true,
-    summary: "up to 16 rows of a KV head, keys from memory into registers, 16 bytes a load; scores by shuffles",
-  },
-  {
     name: "decode-stream-portable",
     family: "decode",
     way: "stream",
     tile: decode,
     packed: true,
     subgroups: false,
-    summary: "the same, scores through workgroup memory: nothing but core WGSL",
+    summary:
+      "up to 16 rows of a KV head, keys from memory into registers, 16 bytes a load; scores through workgroup memory: nothing but core WGSL",
+  },
+  {
+    name: "decode-stream",
+    family: "decode",
+    way: "stream",
+    tile: decode,
+    packed: true,
+    subgroups: true,
+    summary: "the same, scores by shuffles",
   },
   {
     name: "decode-subgroups",
@@ -232,11 +233,7 @@ export function choose(desc: AttentionDesc, shape: Problem, can: Capabilities): 
       else chosen = variant;
     } else if (reason !== "") passedOver.push({ kernel: variant.name, reason });
     else if (chosen) {
-      const why =
-        variant.family === chosen.family
-          ? "slower where there are subgroups"
-          : `slower than ${chosen.name} for this shape`;
-      passedOver.push({ kernel: variant.name, reason: why });
+      passedOver.push({ kernel: variant.name, reason: `slower than ${chosen.name} for this shape` });
     } else chosen = variant;
   }
   if (!chosen) return no(passedOver.map(({ kernel, reason }) => `${kernel}: ${reason}`).join("; "));
