@@ -20,7 +20,7 @@ const { values } = parseArgs({
 const dawn = join(import.meta.dirname, "../backends/webgpu/test/dawn/node_modules/webgpu/index.js");
 const { create, globals } = await import(pathToFileURL(dawn).href);
 Object.assign(globalThis, globals);
-const gpu = create(["enable-dawn-features=allow_unsafe_apis,disable_workgroup_init"]);
+const gpu = create(["enable-dawn-features=allow_unsafe_apis,disable_workgroup_init,vulkan_enable_f16_on_nvidia"]);
 const result = await runBench({
   suites: values.suite,
   devices: [{ backend: webgpu({ gpu }) }],

@@ -30,9 +30,9 @@ const tested = "0.6.2";
 
 /**
  * Flags for Dawn. Kernels read no workgroup memory that they haven't written, and software adapters take seconds to compile
- * its clearing.
+ * its clearing. Dawn keeps f16, and with it subgroup matrices, from NVIDIA's Vulkan unless it is asked for.
  */
-const dawnFeatures = ["allow_unsafe_apis", "disable_workgroup_init"];
+const dawnFeatures = ["allow_unsafe_apis", "disable_workgroup_init", "vulkan_enable_f16_on_nvidia"];
 
 /** @throws TesseraError with what is missing */
 async function findGpu({ gpu }: WebGpuOptions): Promise<GPU> {

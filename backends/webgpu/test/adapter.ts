@@ -11,7 +11,7 @@ export const slice = process.env.TESSERA_WEBGPU_SLICE ?? "";
 /** What CI has time for. */
 export const part = process.env.TESSERA_WEBGPU_PART === "1";
 
-const flags = ["enable-dawn-features=allow_unsafe_apis,disable_workgroup_init"];
+const flags = ["enable-dawn-features=allow_unsafe_apis,disable_workgroup_init,vulkan_enable_f16_on_nvidia"];
 
 let made: Promise<GPU> | undefined;
 

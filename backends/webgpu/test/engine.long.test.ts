@@ -1,5 +1,5 @@
 /** What the table doesn't reach: the engine on an adapter, shared buffers, aborts, faults, a lost device. */
-import { type Engine, openEngine, oracle, TesseraError } from "@tessera/core";
+import { decode, type Engine, encode, openEngine, oracle, TesseraError } from "@tessera/core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { adapter, backendOfAdapter } from "./adapter.js";
 
@@ -85,6 +85,29 @@ describe.runIf(onAdapter)("an engine on WebGPU", () => {
       }
     },
   );
+
+  it("rescales what rows have when their maxima rise late", async () => {
+    const [queries, keys, heads, dim] = [12, 200, 1, 16];
+    const shape = (rows: number) => [1, rows, heads, dim];
+    // Scores rise by 2.9 in base 2 a key, in steps that f16 holds.
+    const q = {
+      data: encode(new Float32Array(queries * dim).fill(1), "f16"),
+      dtype: "f16",
+      shape: shape(queries),
+    } as const;
+    const rising = Float32Array.from({ length: keys * dim }, (_, i) => Math.floor(i / dim) / 8);
+    const k = { data: encode(rising, "f16"), dtype: "f16", shape: shape(keys) } as const;
+    const v = { data: encode(numbers(keys * dim, 5), "f16"), dtype: "f16", shape: shape(keys) } as const;
+    const truth = oracle({ q, k, v, scale: 1 });
+    for (const { name } of engine.kernels().filter((kernel) => kernel.usable)) {
+      const { out, lse } = await engine.attention({ q, k, v, scale: 1, kernel: name, returnLse: true });
+      expect({ name, error: largest(decode(out.data as Uint16Array, "f16"), truth.out) < 1e-3 }).toEqual({
+        name,
+        error: true,
+      });
+      expect({ name, error: largest(lse!.data as Float32Array, truth.lse) < 1e-3 }).toEqual({ name, error: true });
+    }
+  });
 
   it("writes a result into the buffer of its inputs, and nothing beside it", async () => {
     const shape = [1, 8, 2, 16];
