@@ -151,6 +151,12 @@ export const scores: Case[] = [
     lengthsQ: [6, 0, 2],
     lengthsK: [0, 5, 12],
   }),
+  attention("sinks/lengths/f16", "the same through kernels of 16 bits", [3, 30, 40, 2, 1, 64], {
+    types: "f16",
+    sinks: [1.5, -4],
+    lengthsQ: [30, 0, 17],
+    lengthsK: [0, 5, 12],
+  }),
   attention("sinks/softcap-window", "with everything else", [1, 30, 50, 2, 1, 16], {
     sinks: [1, 2],
     softcap: 4,
