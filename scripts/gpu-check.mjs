@@ -73,7 +73,7 @@ const suites = { ladder: 180, tutorial: 60, prefill: 90, decode: 120, gqa: 60, "
 const conform = ["conform", library];
 function sanitizer() {
   if (backend !== "cuda") return [];
-  const args = ["--library", library, "--quick", "--layout", "contiguous", "--seconds", "560"];
+  const args = ["--library", library, "--whole", "--quick", "--layout", "contiguous", "--seconds", "560"];
   const command = [node, inRoot("tests/reliability/sanitize.mjs"), ...args, "--out", join(out, "sanitize")];
   return [step("sanitizer", 570, command, { needs: ["compute-sanitizer"] })];
 }

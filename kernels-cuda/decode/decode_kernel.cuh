@@ -14,7 +14,7 @@
 //   are 8,192 bytes of f16 but 2,304 of q4_0, which leaves 480 issue slots a multiprocessor for everything about those keys;
 //   hence words used as they lie, nibbles as subnormals without conversion, and 16-byte copies across two heads.
 // Registers. Accumulators: 4 for each 16 dims and N tile; queries: 2; up to 96 together at D 128. At D 256 the queries stay in
-//   shared memory. Two N tiles and 16-bit values: 8 warps of up to 255 registers; else 16 warps of 128.
+//   shared memory. Two N tiles and 16-bit values: 8 warps of up to 255 registers (16 with one tile at D 64); else 16 warps of 128.
 // Shared memory. For each warp (or two) `stages` tiles of K and V without bank conflicts (decode_layout.cuh); scores of a tile where options need them; the block's query operand; the merge reuses the tiles.
 #pragma once
 

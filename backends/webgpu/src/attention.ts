@@ -125,7 +125,6 @@ export function explanationOf(desc: AttentionDesc, target: Target, neverRun: str
   const workspace = rows.map((count, i) => (counts[i]! > 1 ? count * counts[i]! * (problem.valueDim + 1) * 4 : 0));
   const chunks = pieces.length > 1 || pieces.some(({ parts }) => parts.length > 1);
   const notes = [
-    "a NaN in a V row may reach queries of the same tile that don't see it",
     chunks
       ? `tensors larger than a binding: ${pieces.length} pieces, joined over up to ${Math.max(...counts)} parts`
       : "",

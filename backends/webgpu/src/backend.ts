@@ -127,7 +127,7 @@ class WebGpuBackend implements Backend {
   }
 }
 
-const wantedFeatures = ["subgroups", "timestamp-query", ...matrixFeatures];
+const wantedFeatures = ["subgroups", ...matrixFeatures];
 const wantedLimits = [
   "maxBufferSize",
   "maxStorageBufferBindingSize",

@@ -49,6 +49,10 @@ export function capabilitiesOf(
   // The CPU's adapters compile small tiles faster, and so test what every device has room for.
   const fits = (bytes: number) => !emulated && bytes <= maxComputeWorkgroupStorageSize;
   const found = matrixOf(device, info, emulated);
+  const eightFit =
+    found.matrix !== undefined &&
+    8 * found.matrix.size <= maxComputeInvocationsPerWorkgroup &&
+    fits(matrixBytes(found.matrix, 8, 128, 128));
   return {
     workgroupBytes: maxComputeWorkgroupStorageSize,
     workgroupThreads: maxComputeInvocationsPerWorkgroup,
@@ -61,7 +65,7 @@ export function capabilitiesOf(
     bindingAlignment: minStorageBufferOffsetAlignment,
     noSubgroups: whyNoSubgroups(device, info),
     ...found,
-    matrixSubgroups: limits.matrixSubgroups ?? (found.matrix && fits(matrixBytes(found.matrix, 8, 128, 128)) ? 8 : 4),
+    matrixSubgroups: limits.matrixSubgroups ?? (eightFit ? 8 : 4),
     emulated,
     wantedWorkgroups: emulated ? 8 : 512,
     streamWorkgroups: limits.streamWorkgroups ?? (emulated ? 8 : 1024),
@@ -120,12 +124,15 @@ function matrixOf(
   if (sums.length === 0) return no("the device lists no matrices of f16 that are summed in f32");
   const power = (n: number) => n >= 8 && Number.isInteger(Math.log2(n));
   const fit = sums.filter(
-    ({ M, N, K }) => power(M) && power(N) && power(K) && M <= size && N <= matrixKeys && K <= matrixKeys,
+    // Threads of a row have four scores each, or more.
+    ({ M, N, K }) => [M, N, K].every((n) => power(n) && n <= matrixKeys) && M <= size && (size / M) * 4 <= matrixKeys,
   );
   const [best] = fit.sort((a, b) => b.M * b.N * b.K - a.M * a.N * a.K);
   if (!best) {
     const shapes = sums.map(({ M, N, K }) => `${M}x${N}x${K}`).join(", ");
-    return no(`its matrices of f16 are ${shapes}; allowed for it: powers of two, up to ${size} rows`);
+    return no(
+      `its matrices of f16 are ${shapes}; allowed for it, with subgroups of ${size}: powers of two, ${Math.max(8, size / (matrixKeys / 4))} to ${Math.min(size, matrixKeys)} rows`,
+    );
   }
   return { matrix: { m: best.M, n: best.N, k: best.K, size }, noMatrix: "" };
 }

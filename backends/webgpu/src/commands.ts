@@ -37,7 +37,7 @@ export type Step = Dispatch | Copy | Upload;
 
 const uniformAlignment = 256;
 /** Bind groups of a pipeline: of so many calls whose tensors are the same as before, it isn't made again. */
-const groupsKept = 64;
+const groupsKept = 1024;
 
 export class Commands {
   readonly #device: GPUDevice;
@@ -137,7 +137,10 @@ export class Commands {
     if (!group) {
       const entries = bindings.map(([binding, resource]) => ({ binding: Number(binding), resource }));
       group = this.#device.createBindGroup({ layout, entries: [{ binding: 0, resource: params }, ...entries] });
-      if (groups.size >= groupsKept) groups.clear();
+      for (const oldest of groups.keys()) {
+        if (groups.size < groupsKept) break;
+        groups.delete(oldest);
+      }
       groups.set(key, group);
     }
     pass.setPipeline(pipeline);

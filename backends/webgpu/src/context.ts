@@ -36,9 +36,10 @@ export class WebGpuContext implements BackendContext {
   constructor(gpu: GPUDevice, device: DeviceInfo, can: Capabilities) {
     this.device = device;
     this.#gpu = gpu;
-    this.#faults = new Faults(gpu);
     this.#pipelines = new Pipelines(gpu);
-    this.#target = { can, memory: new Memory(gpu) };
+    const memory = new Memory(gpu);
+    this.#target = { can, memory };
+    this.#faults = new Faults(gpu, () => memory.forgetScratch());
     this.#recordings = new Recordings(this.#target.memory);
   }
 

@@ -6,9 +6,11 @@ export class Faults {
   #lost: TesseraError | undefined;
   #ending = false;
 
-  constructor(device: GPUDevice) {
+  /** @param onFault called when something went wrong with what was enqueued */
+  constructor(device: GPUDevice, onFault: () => void) {
     device.addEventListener("uncapturederror", ({ error }) => {
       this.#fault ??= errorOf(error);
+      onFault();
     });
     void device.lost.then(({ reason, message }) => {
       if (this.#ending) return;

@@ -64,20 +64,30 @@ export class Memory {
     const key = `${use} ${apart}`;
     const there = this.#scratch.get(key);
     if (there && there.size >= bytes) return there;
-    if (there) {
-      // What was recorded with it is yet to be submitted.
-      this.#bytes -= there.size;
-      this.#retired.push(there);
-    }
+    // More than asked for, so that it isn't made anew for every larger call; it is bound as a whole.
+    const { maxBufferSize, maxStorageBufferBindingSize } = this.#device.limits;
+    const most = use === "uniform" ? maxBufferSize : Math.min(maxBufferSize, maxStorageBufferBindingSize);
     const room = 2 ** Math.ceil(Math.log2(Math.max(bytes, 1024)));
-    const made = this.#create(
-      room > this.#device.limits.maxBufferSize ? bytes : room,
-      use === "uniform" ? UNIFORM : STORAGE,
-    );
+    const made = this.#create(room > most ? bytes : room, use === "uniform" ? UNIFORM : STORAGE);
+    if (there) this.#retire(there);
     this.#scratch.set(key, made);
     this.#generation++;
     this.#bytes += made.size;
     return made;
+  }
+
+  /** After a fault: a buffer that there was no memory for looks like any other, and must not be given out again. */
+  forgetScratch(): void {
+    for (const buffer of this.#scratch.values()) this.#retire(buffer);
+    this.#scratch.clear();
+    this.#uniforms = undefined;
+    this.#generation++;
+  }
+
+  /** What was recorded with it is yet to be submitted. */
+  #retire(buffer: GPUBuffer): void {
+    this.#bytes -= buffer.size;
+    this.#retired.push(buffer);
   }
 
   /** What is bound, in few letters: buffers are numbered, and no number is given twice. */

@@ -5,7 +5,8 @@
 import type { Commands, Step } from "./commands.js";
 import { type Memory, WebGpuBuffer } from "./memory.js";
 
-const kept = 64;
+/** A decode of a model has two for each layer. */
+const kept = 1024;
 
 export class Recordings {
   readonly #memory: Memory;
@@ -30,7 +31,10 @@ export class Recordings {
     const before = commands.steps.length;
     record(desc);
     if (memory.generation !== this.#generation) return;
-    if (this.#calls.size >= kept) this.#calls.clear();
+    for (const oldest of this.#calls.keys()) {
+      if (this.#calls.size < kept) break;
+      this.#calls.delete(oldest);
+    }
     this.#calls.set(key, commands.steps.slice(before));
   }
 }

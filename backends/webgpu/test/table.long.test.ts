@@ -53,6 +53,25 @@ it.runIf(onAdapter && !full)("kernels that want aligned rows, where rows are", a
   for (const { name, passed } of report.kernels) expect({ name, ran: passed > 0 }).toEqual({ name, ran: true });
 });
 
+it.runIf(onAdapter && slice === "")("the sizes that GPUs have room for", async () => {
+  const report = await runConformance({
+    backend: await backendOfAdapter({
+      prefillTile: { ty: 16, tx: 8, depth: 8 },
+      streamKeys: 8,
+      streamWorkgroups: 1024,
+    }),
+    quick: true,
+    kernels: ["prefill-portable", "decode-stream-portable"],
+    layouts: ["contiguous"],
+    cases: part
+      ? /^(dim\/33|length\/65x65|window\/3,3|heads\/8-2|paged\/q8_0|splits\/7)$/
+      : /^(dim|length|heads|window|bias|mask|sinks?|paged|packed|splits|decode|poison)\//,
+  });
+  console.log(summarize(report));
+  expect(report.failures).toEqual([]);
+  for (const { name, passed } of report.kernels) expect({ name, ran: passed > 0 }).toEqual({ name, ran: true });
+});
+
 it.runIf(onAdapter && slice === "")(
   "problems cut into chunks, grids of few workgroups and short submissions",
   async () => {

@@ -72,7 +72,9 @@ async function tuneOn(engine: Engine, options: TuneOptions, table: TunedCase[]):
     } catch (error) {
       // What was tuned before the interrupt is kept.
       if (options.signal?.aborted) return;
-      const passable = error instanceof NotMeasured || (error instanceof TesseraError && error.code === "unsupported");
+      const passable =
+        error instanceof NotMeasured ||
+        (error instanceof TesseraError && ["unsupported", "out-of-memory"].includes(error.code));
       if (!passable) throw error;
     }
   }

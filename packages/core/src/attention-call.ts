@@ -110,11 +110,20 @@ function delivered(result: Results, staging: Staging, late: AbortSignal | undefi
     staging.finish();
     return result;
   }
-  const arrived = () => {
+  const end = () => {
+    staging.finish();
     if (late?.aborted) throw late.reason;
-    return result;
   };
-  return home.then(arrived).finally(() => staging.finish());
+  return home.then(
+    () => {
+      end();
+      return result;
+    },
+    (reason: unknown) => {
+      end();
+      throw reason;
+    },
+  );
 }
 
 function abandon(made: readonly Tensor[], staging: Staging): void {

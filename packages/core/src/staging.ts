@@ -77,7 +77,9 @@ export class Staging {
   /** Brings results home; undefined if they are there already. */
   collect(): Promise<unknown> | undefined {
     if (!this.#results) return undefined;
-    return Promise.all(this.#results.map(({ buffer, target }) => this.#core.context.read(buffer, 0, target)));
+    const reads = this.#results.map(({ buffer, target }) => this.#core.context.read(buffer, 0, target));
+    // All of them, before one that failed is told: buffers of the others go afterwards.
+    return Promise.allSettled(reads).then(() => Promise.all(reads));
   }
 
   finish(): void {

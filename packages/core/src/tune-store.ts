@@ -6,7 +6,7 @@
  *       tuning-1/<hash of the device>/<hash of the shape class>.json
  */
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { availableParallelism, homedir } from "node:os";
+import { availableParallelism, homedir, platform, release } from "node:os";
 import { isAbsolute, join } from "node:path";
 import type { DeviceInfo } from "./backend.js";
 import { randomName, sha256 } from "./lazy-crypto.js";
@@ -30,17 +30,17 @@ export function cacheDirectory(environment: NodeJS.ProcessEnv = process.env): st
   return join(xdg && isAbsolute(xdg) ? xdg : join(homedir(), ".cache"), "tessera");
 }
 
-/** Versions of the kernel modules of GPUs: another driver, and what was fastest may not be. */
+/** Versions of the kernel modules of GPUs, or of the system that its drivers come with: another driver, and what was fastest may not be. */
 function drivers(): string {
   const found: string[] = [];
   for (const name of ["nvidia", "amdgpu"]) {
     try {
       found.push(`${name} ${readFileSync(`/sys/module/${name}/version`, "utf8").trim()}`);
     } catch {
-      // It isn't loaded, or tells no version.
+      // It isn't loaded, or is part of the kernel.
     }
   }
-  return found.join(", ");
+  return found.length > 0 ? found.join(", ") : `${platform()} ${release()}`;
 }
 
 /** Everything that makes a device another device. */

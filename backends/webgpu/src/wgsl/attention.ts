@@ -332,7 +332,8 @@ ${times(
 ${plain ? plainScores : richScores}
     // The new maximum rescales what is there.
     let above = max(top, row_max(best, ty, tx, reach));
-    let shrink = exp2(top - above);
+    // Not 0: 0 · infinity would be NaN, here and below.
+    let shrink = max(exp2(top - above), vec4<f32>(1.17549435e-38));
     top = above;
     sum *= shrink;
 ${times(4 * columns, (n) => `    acc${Math.floor(n / columns)}_${n % columns} *= shrink[${Math.floor(n / columns)}];`)}
@@ -341,7 +342,7 @@ ${times(
   4,
   (j) => `    let weight${j} = exp2(row${j} - above);
     sum += select(vec4<f32>(), weight${j}, seen${j});
-    pt[(tx + ${j}u * TX) * TY + ty] = select(vec4<u32>(), max(bitcast<vec4<u32>>(weight${j}), vec4<u32>(1u)), seen${j});`,
+    pt[(tx + ${j}u * TX) * TY + ty] = select(vec4<u32>(), max(bitcast<vec4<u32>>(weight${j}), vec4<u32>(0x00800000u)), seen${j});`,
 )}
 
     // P V, a few keys and two columns of a thread at a time.

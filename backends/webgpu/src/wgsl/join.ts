@@ -65,7 +65,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     if (thread < count) {
       let bits = logs[first + from_part + thread];
       var weight = 0.0;
-      if (bits != empty) { weight = exp2(bitcast<f32>(bits) - top); }
+      if (bits != empty) { weight = max(exp2(bitcast<f32>(bits) - top), 1.17549435e-38); }
       weights[thread] = weight;
     }
     workgroupBarrier();

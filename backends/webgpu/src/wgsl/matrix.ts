@@ -296,7 +296,7 @@ ${times(own, (i) =>
 ${overRow((step) => `    best = max(best, subgroupShuffleXor(best, ${step}u));`)}
     let raise = best > top + 8.0;
     let above = select(top, best, raise);
-    let shrink = exp2(top - above);
+    let shrink = max(exp2(top - above), 1.17549435e-38); // 0 · infinity would be NaN
     if (raise && first != keyBegin) { atomicOr(&flags, raised); }
     if (part == 0u) { factors[row] = shrink; }
     top = above;

@@ -154,6 +154,8 @@ export function streamShader(shader: StreamShader): string {
   const type = types[width];
   const uint = type.replace("f32", "u32");
   const careful = paged || !alike;
+  /** Behind the last key is that key once more, with a weight of 0. */
+  const there = (u: number, value: string) => (careful ? value : `select(vec4<f32>(), ${value}, ok${u})`);
   /** fp32 values: sums of a few tiles at a time, as a long chain of equal terms is rounded the same way at each step. */
   const deep = v === "f32";
   const chained = [
@@ -355,9 +357,9 @@ ${times(
     best_${g} = select(best_${g}, max(best_${g}, score${u}_${g}), seen${u}_${g});`,
 )}
     let above_${g} = max(top_${g}, best_${g});
-    let shrink_${g} = exp2(top_${g} - above_${g});
+    let shrink_${g} = max(exp2(top_${g} - above_${g}), ${type}(1.17549435e-38));
     top_${g} = above_${g};
-    // A weight is 0 for what is hidden only: 0 · infinity would be NaN.
+    // Neither is 0, a weight but for what is hidden: 0 · infinity would be NaN.
 ${times(
   keys,
   (u) =>
@@ -367,8 +369,8 @@ ${times(
 })}
 ${times(
   keys,
-  (u) => `    let v${u}_0 = ${wide(`v_low(v${u})`, "vOn")};
-    let v${u}_1 = ${wide(`v_high(v${u})`, "vOn")};`,
+  (u) => `    let v${u}_0 = ${there(u, wide(`v_low(v${u})`, "vOn"))};
+    let v${u}_1 = ${there(u, wide(`v_high(v${u})`, "vOn"))};`,
 )}
 ${times(rows, (r) => {
   const g = Math.floor(r / width);
