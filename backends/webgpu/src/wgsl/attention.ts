@@ -18,7 +18,7 @@
 import type { CacheDType, FloatDType } from "@tessera/core/web";
 import { elementOf, evenLoader, fromBits, fromF8, loader, storer, toHalves, words } from "./elements.js";
 import { declareParams } from "./fields.js";
-import { attentionFields, sequences } from "./problem.js";
+import { attentionFields, keysOfTile, sequences } from "./problem.js";
 import { rowWriter } from "./rows.js";
 import { keyPlaces, pairScore } from "./scores.js";
 
@@ -256,20 +256,9 @@ ${subgroups ? reachOfSubgroup : "  let reach = 1u;"}
     }
   }
 
-  // Keys of the tile: those that its first and last query bound, of this split.
   let firstQuery = i32(p.firstQuery + row0 / pack);
   let lastQuery = min(i32(p.firstQuery + (row0 + BQ - 1u) / pack), min(s.queries, i32(p.endQuery)) - 1);
-  var keyBegin = 0;
-  var keyEnd = 0;
-  if (lastQuery >= firstQuery) {
-    keyBegin = visible_keys(s, firstQuery).x;
-    keyEnd = visible_keys(s, lastQuery).y;
-  }
-  let splitBegin = i32(p.firstKey + split * p.splitKeys);
-  let splitEnd = min(splitBegin + i32(p.splitKeys), i32(p.endKey));
-  keyBegin = max(keyBegin, splitBegin);
-  keyEnd = min(keyEnd, splitEnd);
-
+${keysOfTile}
   var scale = p.scale;
   if (p.atKScale != none) { scale *= bitcast<f32>(aux[p.atKScale + kvHead]); }
   let chunks = (p.dim + 4u * DEPTH - 1u) / (4u * DEPTH);

@@ -12,7 +12,7 @@
 import type { FloatDType } from "@tessera/core/web";
 import { storer, toHalves, words } from "./elements.js";
 import { declareParams } from "./fields.js";
-import { attentionFields, sequences } from "./problem.js";
+import { attentionFields, keysOfTile, sequences } from "./problem.js";
 import { rowWriter } from "./rows.js";
 import { keyPlaces, pairScore } from "./scores.js";
 
@@ -183,16 +183,7 @@ fn main(
   let is_query = i32(query) < s.queries && query < p.endQuery;
   let firstQuery = i32(p.firstQuery + row0);
   let lastQuery = min(firstQuery + i32(BQ) - 1, min(s.queries, i32(p.endQuery)) - 1);
-  var keyBegin = 0;
-  var keyEnd = 0;
-  if (lastQuery >= firstQuery) {
-    keyBegin = visible_keys(s, firstQuery).x;
-    keyEnd = visible_keys(s, lastQuery).y;
-  }
-  let splitBegin = i32(p.firstKey + split * p.splitKeys);
-  keyBegin = max(keyBegin, splitBegin);
-  keyEnd = min(keyEnd, min(splitBegin + i32(p.splitKeys), i32(p.endKey)));
-  var begin = 0;
+${keysOfTile}  var begin = 0;
   var end = 0;
   if (is_query) {
     let seen = visible_keys(s, i32(query));

@@ -142,3 +142,16 @@ fn visible_keys(s: Sequence, i: i32) -> vec2<i32> {
 
 fn task_of(group: vec3<u32>) -> u32 { return p.firstTask + group.x + group.y * p.gridWidth; }
 `;
+
+/** Keys of a tile, those that its first and last query bound, of this split. Wants `s`, `firstQuery`, `lastQuery` and `split`. */
+export const keysOfTile = /* wgsl */ `
+  var keyBegin = 0;
+  var keyEnd = 0;
+  if (lastQuery >= firstQuery) {
+    keyBegin = visible_keys(s, firstQuery).x;
+    keyEnd = visible_keys(s, lastQuery).y;
+  }
+  let splitBegin = i32(p.firstKey + split * p.splitKeys);
+  keyBegin = max(keyBegin, splitBegin);
+  keyEnd = min(keyEnd, min(splitBegin + i32(p.splitKeys), i32(p.endKey)));
+`;

@@ -12,7 +12,7 @@
 import type { CacheDType, FloatDType } from "@tessera/core/web";
 import { fromBits, fromF8, loader, storer, toHalves, words } from "./elements.js";
 import { declareParams } from "./fields.js";
-import { attentionFields, sequences } from "./problem.js";
+import { attentionFields, keysOfTile, sequences } from "./problem.js";
 import { rowWriter } from "./rows.js";
 
 export interface StreamShader {
@@ -289,16 +289,7 @@ ${times(
 }
   let firstQuery = i32(p.firstQuery + row0 / p.group);
   let lastQuery = min(i32(p.firstQuery + (row0 + ROWS - 1u) / p.group), min(s.queries, i32(p.endQuery)) - 1);
-  var keyBegin = 0;
-  var keyEnd = 0;
-  if (lastQuery >= firstQuery) {
-    keyBegin = visible_keys(s, firstQuery).x;
-    keyEnd = visible_keys(s, lastQuery).y;
-  }
-  let splitBegin = i32(p.firstKey + split * p.splitKeys);
-  keyBegin = max(keyBegin, splitBegin);
-  keyEnd = min(keyEnd, min(splitBegin + i32(p.splitKeys), i32(p.endKey)));
-
+${keysOfTile}
   var scale = p.scale * log2e;
   if (p.atKScale != none) { scale *= bitcast<f32>(aux[p.atKScale + kvHead]); }
   let kRow0 = ${paged ? "" : "b * p.kBatch + s.keyRow * p.kRow + "}kvHead * p.kHead + ${whole ? "d" : "select(0u, d, d < p.dim)"} - p.kFirst;
