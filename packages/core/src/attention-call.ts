@@ -1,6 +1,7 @@
 /** The verb `attention`, and what `decode` shares with it: where results go, and how a call ends. */
 import type { AttentionDesc, TensorDesc } from "./backend.js";
 import { type CheckedAttention, checkAttention, swapHeads } from "./check-attention.js";
+import { done } from "./done.js";
 import type { FloatDType } from "./dtype.js";
 import type { EngineCore } from "./engine-core.js";
 import { TesseraError } from "./error.js";
@@ -59,7 +60,7 @@ function withoutHostArrays(desc: AttentionDesc): AttentionDesc {
   return Object.fromEntries(members) as unknown as AttentionDesc;
 }
 
-interface Results {
+export interface Results {
   readonly out: unknown;
   readonly lse?: unknown;
 }
@@ -72,7 +73,8 @@ interface Given {
 
 /**
  * Gives a checked call its results and runs it. Everything up to the back end's own call happens before this returns,
- * so calls are enqueued in the order in which they are made. What is wrong before that is thrown, not rejected.
+ * so calls are enqueued in the order in which they are made. What is wrong before that is thrown, not rejected. Results
+ * that are a tensor of a device with queues are given as they are: nothing is left to wait for.
  *
  * @param late aborts while results come home from a device with queues, too: for calls that leave nothing behind there
  */
@@ -82,7 +84,7 @@ export function launch(
   checked: CheckedAttention,
   run: (desc: AttentionDesc, staging: Staging) => Promise<void>,
   late?: AbortSignal,
-): Promise<Results> {
+): Results | Promise<Results> {
   const { desc, signal } = checked;
   if (signal?.aborted) throw signal.reason;
   checkKernelName(core, desc.kernel);
@@ -91,6 +93,7 @@ export function launch(
   try {
     const result = resultsFor(core, given, checked, staging, made);
     const work = run(staging.inputs(desc as AttentionDesc), staging);
+    if (work === done) return delivered(result, staging, late);
     return work.then(
       () => delivered(result, staging, late),
       (reason: unknown) => {
@@ -209,7 +212,8 @@ export function attentionCall(core: EngineCore, options: unknown): Promise<Resul
     const checked = checkAttention(options, core);
     applyTuning(core, checked);
     const { signal } = checked;
-    return launch(core, options as Given, checked, (desc) => core.context.attention(desc, signal), signal);
+    const run = (desc: AttentionDesc) => core.context.attention(desc, signal);
+    return Promise.resolve(launch(core, options as Given, checked, run, signal));
   } catch (error) {
     return Promise.reject(error);
   }

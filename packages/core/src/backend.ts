@@ -243,6 +243,7 @@ export interface BackendContext {
   supports(desc: AttentionDesc): Support;
   explain(desc: AttentionDesc): Explanation;
 
+  /** This and the other verbs: `done` (done.ts) tells of a call that has nothing left to wait for. */
   attention(desc: AttentionDesc, signal?: AbortSignal): Promise<void>;
   append(desc: AppendDesc): Promise<void>;
   decode(desc: DecodeDesc, signal?: AbortSignal): Promise<void>;

@@ -28,9 +28,14 @@ const appendNames = new Set(["k", "v", "q", "rope", "newLens", "cuSeqLens", "lay
 const ropeNames = new Set(["pairing", "theta", "dims", "scale", "positions"]);
 const pairings = ["interleaved", "half"] as const;
 
-/** @throws TesseraError `invalid-argument` */
-export function checkAppend(options: unknown, cache: CacheShape, owner: Owner, call = "append"): CheckedTokens {
-  checkNames(options, appendNames, call);
+/** Options of `append`. @throws TesseraError `invalid-argument` */
+export function checkAppend(options: unknown, cache: CacheShape, owner: Owner): CheckedTokens {
+  checkNames(options, appendNames, "append");
+  return checkedTokens(options as Record<string, unknown>, cache, owner);
+}
+
+/** The same for options whose names are known ones. */
+export function checkedTokens(options: Record<string, unknown>, cache: CacheShape, owner: Owner): CheckedTokens {
   const {
     k: givenK,
     v: givenV,
@@ -39,7 +44,7 @@ export function checkAppend(options: unknown, cache: CacheShape, owner: Owner, c
     newLens: givenLens,
     cuSeqLens: givenStarts,
     layout,
-  } = options as Record<string, unknown>;
+  } = options;
   if (layout !== undefined) checkWord(layout, layouts, "layout");
   const bhsd = layout === "bhsd";
   if (givenLens !== undefined && givenStarts !== undefined)

@@ -1,7 +1,7 @@
 /** The verb `decode`: attention over a cache, in one call with the append of new tokens if there are any. */
 
 import { rotatedQueries, stagedAppend } from "./append-parts.js";
-import { applyTuning, launch } from "./attention-call.js";
+import { applyTuning, launch, type Results } from "./attention-call.js";
 import type { AttentionDesc } from "./backend.js";
 import type { CheckedTokens } from "./check-append.js";
 import { type CheckedAttention, checkedAttention, decodeAttentionNames } from "./check-attention.js";
@@ -32,9 +32,9 @@ export function decodeCall(core: EngineCore, options: unknown): Promise<{ out: u
       throw invalid(`cache is ${describe(cache)}; required: what engine.kvCache() gives`);
     if (cache.owner !== core) throw invalid("cache belongs to another engine");
     const tokens = newTokens(given, cache);
-    return cache.whenWritable(tokens, given, (held) =>
-      tokens ? appendAndAttend(core, given, held, cache, tokens) : attend(core, given, held, cache),
-    );
+    const act = (held: Options) =>
+      tokens ? appendAndAttend(core, given, held, cache, tokens) : attend(core, given, held, cache);
+    return Promise.resolve(cache.whenWritable(tokens, given, act));
   } catch (error) {
     return Promise.reject(error);
   }
@@ -43,20 +43,23 @@ export function decodeCall(core: EngineCore, options: unknown): Promise<{ out: u
 function newTokens(given: Options, cache: KvCache): CheckedTokens | undefined {
   const { k, v, rope, newLens } = given;
   if (k === undefined && v === undefined) {
-    for (const [name, value] of [
-      ["rope", rope],
-      ["newLens", newLens],
-    ] as const) {
-      if (value !== undefined) throw invalid(`${name} is given without k and v; allowed: with new tokens to append`);
-    }
-    return undefined;
+    if (rope === undefined && newLens === undefined) return undefined;
+    const name = rope === undefined ? "newLens" : "rope";
+    throw invalid(`${name} is given without k and v; allowed: with new tokens to append`);
   }
   const { q, cuSeqLensQ, layout } = given;
   if (given.seqLensQ !== undefined && newLens !== undefined)
     throw invalid("seqLensQ and newLens are both given; allowed: one of them, newLens counts the queries too");
   if (isTensor(cuSeqLensQ)) throw invalid("cuSeqLensQ is a tensor; allowed in decode: number[] or Int32Array");
-  const append = { k, v, rope, newLens, cuSeqLens: cuSeqLensQ, layout, q: rope === undefined ? undefined : q };
-  return cache.checkTokens(append, "decode");
+  return cache.checkTokens({
+    k,
+    v,
+    rope,
+    newLens,
+    cuSeqLens: cuSeqLensQ,
+    layout,
+    q: rope === undefined ? undefined : q,
+  });
 }
 
 /** The same options as a call of `attention`, with what the cache is now, or will be. */
@@ -107,7 +110,7 @@ function checkOver(core: EngineCore, given: Options, view: CacheView): CheckedAt
 }
 
 /** `given` says what results look like, `held` what goes in: the same, with tensors that live. */
-function attend(core: EngineCore, given: Options, held: Options, cache: KvCache) {
+function attend(core: EngineCore, given: Options, held: Options, cache: KvCache): Results | Promise<Results> {
   const checked = checkOver(core, held, cache.view());
   applyTuning(core, checked);
   const { signal } = checked;
@@ -115,7 +118,13 @@ function attend(core: EngineCore, given: Options, held: Options, cache: KvCache)
   return launch(core, given as { q: unknown }, checked, run, signal);
 }
 
-function appendAndAttend(core: EngineCore, given: Options, held: Options, cache: KvCache, tokens: CheckedTokens) {
+function appendAndAttend(
+  core: EngineCore,
+  given: Options,
+  held: Options,
+  cache: KvCache,
+  tokens: CheckedTokens,
+): Results | Promise<Results> {
   // Beside the attention's own staging, as the rotated q lives only as long as the call.
   const own = new Staging(core);
   const rotated = tokens.q && rotatedQueries(core, given.q, tokens, own, cache);
@@ -124,7 +133,7 @@ function appendAndAttend(core: EngineCore, given: Options, held: Options, cache:
     own.finish();
   };
   const fail = (reason: unknown): never => {
-    prepared?.failed(reason);
+    prepared?.growth.failed(reason);
     end();
     throw reason;
   };
@@ -136,15 +145,15 @@ function appendAndAttend(core: EngineCore, given: Options, held: Options, cache:
     applyTuning(core, checked);
     const call = launch(core, given as { q: unknown }, checked, (desc, staging) => {
       const attention = rotated ? { ...desc, q: rotated.desc } : desc;
-      return ready.handedOver(
-        core.context.decode({ append: stagedAppend(ready.desc, staging), attention }, checked.signal),
-      );
+      const append = stagedAppend(ready.desc, staging);
+      return ready.growth.handedOver(core.context.decode({ append, attention }, checked.signal), checked.onHost);
     });
-    return call.then((result) => {
-      ready.succeeded();
+    const succeed = (results: Results) => {
+      ready.growth.succeeded();
       end();
-      return result;
-    }, fail);
+      return results;
+    };
+    return call instanceof Promise ? call.then(succeed, fail) : succeed(call);
   } catch (error) {
     return fail(error);
   }

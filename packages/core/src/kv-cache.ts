@@ -5,8 +5,9 @@ import type { DTypeOf, HostResult, Operand } from "./attention-options.js";
 import type { AppendDesc, TensorDesc } from "./backend.js";
 import type { AppendOptions, CacheShape } from "./cache-options.js";
 import type { CacheState, Reservation } from "./cache-state.js";
-import { type CheckedTokens, checkAppend } from "./check-append.js";
+import { type CheckedTokens, checkAppend, checkedTokens } from "./check-append.js";
 import { brandCopy } from "./copies.js";
+import { done } from "./done.js";
 import type { CacheDType, FloatDType } from "./dtype.js";
 import type { EngineCore, GrowingCache } from "./engine-core.js";
 import { TesseraError } from "./error.js";
@@ -27,8 +28,12 @@ const forgotten = new FinalizationRegistry<CacheState>((state) => state.release(
 
 /** Room for new tokens is taken: how that ends. */
 interface Growth {
-  /** The call was handed over: later calls build on it. Gives its work, which fails if an append before it does. */
-  handedOver(work: Promise<void>): Promise<void>;
+  /**
+   * The call was handed over: later calls build on it. Gives its work, which fails if an append before it does.
+   *
+   * @param more the call may fail though its work is done
+   */
+  handedOver(work: Promise<void>, more?: boolean): Promise<void>;
   /** Its tokens are there. */
   succeeded(): void;
   /** It failed: it is taken back, and so is all that was built on it. */
@@ -36,7 +41,8 @@ interface Growth {
 }
 
 /** An append that is certain to fit: what to send, and how it ends. */
-export interface PreparedAppend extends Growth {
+export interface PreparedAppend {
+  readonly growth: Growth;
   readonly desc: AppendDesc;
   /** What attention in the same call reads. */
   readonly view: CacheView;
@@ -248,11 +254,11 @@ export class KvCache implements GrowingCache {
    * @internal Waits for shared pages to be copied, if any has to be; else acts before it returns. `act` gets the options
    * with tensors that live until then, whatever their owner does meanwhile.
    */
-  whenWritable<T, O extends object>(
+  whenWritable<R, O extends object>(
     tokens: Pick<CheckedTokens, "counts"> | undefined,
     options: O,
-    act: (options: O) => Promise<T>,
-  ): Promise<T> {
+    act: (options: O) => R,
+  ): R | Promise<Awaited<R>> {
     this.#shape();
     if (!tokens) return this.#inTurn(options, unchanged, act);
     const { counts } = tokens;
@@ -284,14 +290,14 @@ export class KvCache implements GrowingCache {
   }
 
   /** @internal Work that reads what the cache holds now: fails if an append that put some of it there does. */
-  reading<T>(work: Promise<T>): Promise<T> {
+  reading(work: Promise<void>): Promise<void> {
     const last = this.#uncertain.at(-1);
-    return last === undefined ? work : work.then((result) => last.certain.then(() => result));
+    return last === undefined ? work : work.then(() => last.certain);
   }
 
   /** @internal */
-  checkTokens(options: unknown, call: string): CheckedTokens {
-    return checkAppend(options, this.#shape(), this.owner, call);
+  checkTokens(options: Record<string, unknown>): CheckedTokens {
+    return checkedTokens(options, this.#shape(), this.owner);
   }
 
   /** @internal What attention reads now. */
@@ -328,7 +334,7 @@ export class KvCache implements GrowingCache {
       rope: tokens.rope,
     };
     const view = this.#viewOf(both && { lengths: reservation.lengths, table, placed: both.second });
-    return { ...this.#growth(reservation), desc, view };
+    return { growth: this.#growth(reservation), desc, view };
   }
 
   /** @internal See GrowingCache. */
@@ -345,7 +351,9 @@ export class KvCache implements GrowingCache {
       const growth = this.#growth(this.#state.reserve(counts));
       try {
         this.#state.bringResident();
-        return growth.handedOver(launch()).then(growth.succeeded, (reason: unknown) => {
+        const work = growth.handedOver(launch());
+        if (work === done) return work;
+        return work.then(growth.succeeded, (reason: unknown) => {
           growth.failed(reason);
           throw reason;
         });
@@ -396,11 +404,12 @@ export class KvCache implements GrowingCache {
     };
     let settle = () => {};
     return {
-      handedOver: (work) => {
+      handedOver: (work, more = false) => {
         const reading = this.reading(work);
         state.lengths = reservation.lengths;
         state.resident?.advanced(reservation.lengths);
         handed = true;
+        if (reading === done && !more) return done;
         if (sum) {
           work.catch(unrecord);
           return reading;
@@ -417,16 +426,16 @@ export class KvCache implements GrowingCache {
         return reading;
       },
       succeeded: () => {
-        const at = this.#uncertain.indexOf(entry!);
+        const at = entry ? this.#uncertain.indexOf(entry) : -1;
         if (at >= 0) this.#uncertain.splice(at, 1);
         settle();
       },
       failed: (reason) => {
         state.resident?.forget();
         if (entry) this.#lose(entry, reason);
-        else if (sum) {
-          if (!handed) unrecord();
-        } else if (!this.#disposed) state.cancel(reservation);
+        else if (handed) return;
+        else if (sum) unrecord();
+        else if (!this.#disposed) state.cancel(reservation);
         settle();
       },
     };
@@ -493,16 +502,16 @@ export class KvCache implements GrowingCache {
   }
 
   /** Acts at once, or after the calls that wait already. */
-  #inTurn<T, O extends object>(options: O, after: Waiting["after"], act: (options: O) => Promise<T>): Promise<T> {
+  #inTurn<R, O extends object>(options: O, after: Waiting["after"], act: (options: O) => R): R | Promise<Awaited<R>> {
     return this.#copying ? this.#wait(options, after, act, "last") : act(options);
   }
 
-  #wait<T, O extends object>(
+  #wait<R, O extends object>(
     options: O,
     after: Waiting["after"],
-    act: (options: O) => Promise<T>,
+    act: (options: O) => R,
     place: "first" | "last",
-  ): Promise<T> {
+  ): Promise<Awaited<R>> {
     const before = this.#uncertain.slice();
     const held = holdTensors(options);
     return new Promise((resolve, reject) => {
@@ -511,7 +520,7 @@ export class KvCache implements GrowingCache {
           this.#shape();
           const lost = before.find((append) => append.lost);
           if (lost) throw lostError(lost.lost!.reason);
-          resolve(act(held.options));
+          resolve(act(held.options) as Awaited<R>);
         } catch (error) {
           reject(error);
         } finally {
@@ -528,17 +537,17 @@ export class KvCache implements GrowingCache {
     const rotated = tokens.q && rotatedQueries(this.owner, options.q, tokens, staging);
     let prepared: PreparedAppend | undefined;
     const giveUp = (reason: unknown) => {
-      prepared?.failed(reason);
+      prepared?.growth.failed(reason);
       rotated?.dispose();
       staging.finish();
     };
     try {
       prepared = this.prepare(tokens, rotated?.desc);
       const ready = prepared;
-      const work = ready.handedOver(this.owner.context.append(stagedAppend(ready.desc, staging)));
+      const work = ready.growth.handedOver(this.owner.context.append(stagedAppend(ready.desc, staging)));
       return work.then(
         async () => {
-          ready.succeeded();
+          ready.growth.succeeded();
           await staging.collect();
           staging.finish();
           return rotated ? { q: rotated.result } : {};

@@ -27,7 +27,10 @@ export class ResidentLengths {
     }
   }
 
-  /** Writes what differs, ordered with the work before and after. `version` is another one whenever `table()` may be. */
+  /**
+   * Writes what differs, ordered with the work before and after. `version` is another one whenever `table()` may be.
+   * Arrays that are given are kept, and must stay as they are.
+   */
   bring(lengths: Int32Array, version: number, table: () => Int32Array): void {
     // What a capture would record is a copy of today's; whoever launches the graph brings them first.
     if (this.#core.recorded) return;
@@ -39,7 +42,7 @@ export class ResidentLengths {
 
   /** An append that was enqueued makes the lengths these. */
   advanced(lengths: Int32Array): void {
-    if (!this.#core.recorded) this.#lengths = lengths.slice();
+    if (!this.#core.recorded) this.#lengths = lengths;
   }
 
   /** An append failed: whether it advanced them nobody knows. */
@@ -63,6 +66,6 @@ export class ResidentLengths {
     }
     const bytes = bytesOfView(values.subarray(first, end));
     this.#core.context.write(desc.data as BackendBuffer, desc.byteOffset + first * values.BYTES_PER_ELEMENT, bytes);
-    return values.slice();
+    return values;
   }
 }

@@ -11,6 +11,7 @@ import type {
   PromptBackend,
   TensorDesc,
 } from "../src/backend.js";
+import { done } from "../src/done.js";
 import { referenceBackend } from "../src/reference/index.js";
 
 /** What a discrete device was asked to do. */
@@ -116,8 +117,9 @@ class DiscreteContext implements BackendContext {
     const recorded = this.#recording!;
     this.#recording = undefined;
     return {
-      launch: async () => {
+      launch: () => {
         for (const work of recorded) void work();
+        return done;
       },
       dispose: () => this.log.calls.push("graph disposed"),
     };
@@ -134,7 +136,7 @@ class DiscreteContext implements BackendContext {
     this.inner.dispose();
   }
 
-  async #enqueue(
+  #enqueue(
     name: string,
     parts: readonly object[],
     work: () => Promise<void>,
@@ -144,15 +146,17 @@ class DiscreteContext implements BackendContext {
     if (attention) this.log.attentions.push(attention);
     for (const part of parts) {
       for (const [member, value] of Object.entries(part) as [string, TensorDesc | undefined][]) {
-        if (value?.strides && ArrayBuffer.isView(value.data)) throw new Error(`${member} is a host array`);
+        if (value?.strides && ArrayBuffer.isView(value.data))
+          return Promise.reject(new Error(`${member} is a host array`));
       }
     }
     if (this.#recording) {
       this.#recording.push(work);
-      return;
+      return done;
     }
-    // Resolves when enqueued; what goes wrong later waits for synchronize.
+    // Done when enqueued; what goes wrong later waits for synchronize.
     work().catch((error: unknown) => this.#faults.push(error));
+    return done;
   }
 }
 

@@ -5,6 +5,7 @@ import type { Engine } from "../src/engine.js";
 import { TesseraError } from "../src/error.js";
 import { openEngineIn } from "../src/open-engine.js";
 import { referenceBackend } from "../src/reference/index.js";
+import { discreteBackend } from "./discrete-device.js";
 import { worldOf } from "./support.js";
 
 /** Without copies on the device: there calls wait while the host copies shared pages. */
@@ -98,6 +99,37 @@ describe("an append that is lost", () => {
       expect([...fork.lengths]).toEqual([4]);
     });
   }
+
+  it("whose results can't be fetched from a device with queues", async () => {
+    let fail = false;
+    const device = discreteBackend();
+    const open: PromptBackend["open"] = (options) => {
+      const context = device.open(options);
+      const real = context.read.bind(context);
+      const read: BackendContext["read"] = (...args) =>
+        fail ? Promise.reject(new TesseraError("device-error", "boom")) : real(...args);
+      return Object.assign(context, { read });
+    };
+    using engine = await openEngineIn(worldOf({ discrete: { ...device, open } }));
+    using cache = make(engine);
+    await cache.append(kv(2, 1));
+    const free = cache.freePages;
+    const q = engine.tensor(mk(1, 0).data, { shape: [1, 1, 1, 4] });
+    fail = true;
+    const lost = engine.decode({ q: mk(3, 1), cache, ...kv(3, 7) });
+    const built = engine.decode({ q, cache });
+    await expect(lost).rejects.toMatchObject({ code: "device-error", message: "boom" });
+    await expect(built).rejects.toMatchObject({ message: expect.stringMatching(/an append before this call failed/) });
+    fail = false;
+    expect([...cache.lengths]).toEqual([2]);
+    expect(cache.freePages).toBe(free);
+    // Results that stay on the device need no fetching: their tokens are there.
+    fail = true;
+    const { out } = await engine.decode({ q, cache, ...kv(1, 4) });
+    fail = false;
+    expect([...cache.lengths]).toEqual([3]);
+    expect([...(await out.read())]).toEqual([2, 2, 2, 2]);
+  });
 
   it("an aborted decode, behind long work", async () => {
     using cache = make();

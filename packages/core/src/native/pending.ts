@@ -1,4 +1,5 @@
 /** Calls that the addon has not settled yet. */
+import { done } from "../done.js";
 import { type AddonContext, aborted, type CallId, errorOfStatus } from "./addon.js";
 
 interface Pending {
@@ -18,11 +19,11 @@ export function settle(id: number, status: number, text: string): void {
   call?.settle(status, text);
 }
 
-/** The promise of a call: see CallId. */
+/** The promise of a call, `done` if there is nothing to wait for: see CallId. */
 export function outcome(id: CallId, kept: unknown, native: AddonContext, signal?: AbortSignal): Promise<void> {
   if (id > 0) return settled(id, kept, native, signal);
   if (id < 0) pending.set(-id, { kept, settle: nothing });
-  return Promise.resolve();
+  return done;
 }
 
 function settled(id: number, kept: unknown, native: AddonContext, signal: AbortSignal | undefined): Promise<void> {
