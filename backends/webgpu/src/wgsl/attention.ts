@@ -16,7 +16,7 @@
  * NaN. Where keys are split, `out` and `lse` are parts: normalised results, and base-2 logarithms of sums.
  */
 import type { CacheDType, FloatDType } from "@tessera/core/web";
-import { elementOf, evenLoader, fromBits, fromF8, loader, storer, toHalves, words } from "./elements.js";
+import { elementOf, evenLoader, fromBits, fromF8, loader, someWeight, storer, toHalves, words } from "./elements.js";
 import { declareParams } from "./fields.js";
 import { attentionFields, keysOfTile, sequences } from "./problem.js";
 import { rowWriter } from "./rows.js";
@@ -321,8 +321,7 @@ ${times(
 ${plain ? plainScores : richScores}
     // The new maximum rescales what is there.
     let above = max(top, row_max(best, ty, tx, reach));
-    // Not 0: 0 · infinity would be NaN, here and below.
-    let shrink = max(exp2(top - above), vec4<f32>(1.17549435e-38));
+    let shrink = ${someWeight("exp2(top - above)", "vec4<f32>")};
     top = above;
     sum *= shrink;
 ${times(4 * columns, (n) => `    acc${Math.floor(n / columns)}_${n % columns} *= shrink[${Math.floor(n / columns)}];`)}

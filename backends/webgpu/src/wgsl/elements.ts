@@ -108,6 +108,15 @@ fn from_f8(bits: u32) -> f32 {
 }
 `;
 
+/**
+ * A weight `x`, 2^-126 at least: 0 · infinity would be NaN. By its bits, as \`max\` of floats may take the number that isn't
+ * NaN, and a weight that is NaN has to show.
+ */
+export function someWeight(x: string, type: "f32" | "vec2<f32>" | "vec4<f32>" = "f32"): string {
+  const uint = type.replace("f32", "u32");
+  return `bitcast<${type}>(max(bitcast<${uint}>(${x}), ${uint}(0x00800000u)))`;
+}
+
 /** Bits of a sum's logarithm: those of NaN if a weight was none, which exp2 and log needn't keep. No right sum is infinite. */
 export const logBits = /* wgsl */ `
 fn log_bits(sum: f32, log: f32) -> u32 {

@@ -3,7 +3,7 @@
  * workgroup a row: each thread makes the weight of a part, and then sums every fourth part of up to four columns.
  */
 import type { FloatDType } from "@tessera/core/web";
-import { logBits, storer, toHalves } from "./elements.js";
+import { logBits, someWeight, storer, toHalves } from "./elements.js";
 import { declareParams } from "./fields.js";
 import { attentionFields, sequences } from "./problem.js";
 
@@ -65,7 +65,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     if (thread < count) {
       let bits = logs[first + from_part + thread];
       var weight = 0.0;
-      if (bits != empty) { weight = max(exp2(bitcast<f32>(bits) - top), 1.17549435e-38); }
+      if (bits != empty) { weight = ${someWeight("exp2(bitcast<f32>(bits) - top)")}; }
       weights[thread] = weight;
     }
     workgroupBarrier();

@@ -10,7 +10,7 @@
  * infinity the product of that tile is made by threads, without what a query doesn't see.
  */
 import type { FloatDType } from "@tessera/core/web";
-import { storer, toHalves, words } from "./elements.js";
+import { someWeight, storer, toHalves, words } from "./elements.js";
 import { declareParams } from "./fields.js";
 import { attentionFields, keysOfTile, sequences } from "./problem.js";
 import { rowWriter } from "./rows.js";
@@ -287,7 +287,7 @@ ${times(own, (i) =>
 ${overRow((step) => `    best = max(best, subgroupShuffleXor(best, ${step}u));`)}
     let raise = best > top + 8.0;
     let above = select(top, best, raise);
-    let shrink = max(exp2(top - above), 1.17549435e-38); // 0 · infinity would be NaN
+    let shrink = ${someWeight("exp2(top - above)")};
     if (raise && first != keyBegin) { atomicOr(&flags, raised); }
     if (part == 0u) { factors[row] = shrink; }
     top = above;

@@ -10,7 +10,7 @@
  * \`alike\`: several queries; pages elsewhere) is left out of sums by flags, never multiplied by 0 (\`careful\`).
  */
 import type { CacheDType, FloatDType } from "@tessera/core/web";
-import { fromBits, fromF8, loader, storer, toHalves, words } from "./elements.js";
+import { fromBits, fromF8, loader, someWeight, storer, toHalves, words } from "./elements.js";
 import { declareParams } from "./fields.js";
 import { attentionFields, keysOfTile, sequences } from "./problem.js";
 import { rowWriter } from "./rows.js";
@@ -60,22 +60,24 @@ export function streamBytes({ rows, lanes, keys, threads }: Pick<StreamShader, "
   return 4 * width * groups * (keys * (threads + teams) + 2 * teams) + 32 * threads + 16;
 }
 
-/** Eight elements as they lie in memory, and as numbers. */
+/** Eight elements as they lie in memory, and as numbers: of a block, whole ones to be multiplied by its `scale`. */
 interface Eight {
   readonly element: string;
   readonly raw: string;
   readonly fetch: (b: string) => string;
   readonly low: string;
   readonly high: string;
+  readonly scale?: string;
 }
 
 const bf16 = (w: string) => `vec4<u32>(${w}.x << 16u, ${w}.x & 0xffff0000u, ${w}.y << 16u, ${w}.y & 0xffff0000u)`;
 const f8 = (w: string) =>
   `vec4<f32>(from_f8(${w} & 255u), from_f8((${w} >> 8u) & 255u), from_f8((${w} >> 16u) & 255u), from_f8(${w} >> 24u))`;
-const q8 = (w: string) =>
-  `raw.d * vec4<f32>(bitcast<vec4<i32>>(vec4<u32>(${w}) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u))`;
-const q4 = (w: string) =>
-  `raw.d * (vec4<f32>((vec4<u32>(${w}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(15u)) - 8.0)`;
+/** The bytes of a word, less `zero`: as bits of 1,024 + byte, since GPUs are slow at turning integers into floats. */
+const bytes = (w: string, mask: number, zero: number) =>
+  `bitcast<vec4<f32>>((vec4<u32>(${w} << 13u, ${w} << 5u, ${w} >> 3u, ${w} >> 11u) & vec4<u32>(${mask << 13}u)) | vec4<u32>(0x44800000u)) - ${1024 + zero}.0`;
+const q8 = (w: string) => bytes(`(${w} ^ 0x80808080u)`, 255, 128);
+const q4 = (w: string) => bytes(w, 15, 8);
 
 /** A block's scale, and eight bytes of it that begin at half a word or a whole one: no branch, so that loads aren't waited for. */
 const block = (b: string, bytes: number, within: string, nibble: string) => `
@@ -124,6 +126,7 @@ const eights: { readonly [K in CacheDType]: Eight } = {
     fetch: (b) => block(b, 34, "(e & 31u)", ""),
     low: q8("raw.x"),
     high: q8("raw.y"),
+    scale: "raw.d",
   },
   q4_0: {
     element: "u32",
@@ -131,16 +134,18 @@ const eights: { readonly [K in CacheDType]: Eight } = {
     fetch: (b) => block(b, 18, "(e & 15u)", " >> ((e & 16u) >> 2u)"),
     low: q4("raw.x"),
     high: q4("raw.y"),
+    scale: "raw.d",
   },
 };
 
 function eightOf(name: "k" | "v", dtype: CacheDType): string {
-  const { raw, fetch, low, high } = eights[dtype];
+  const { raw, fetch, low, high, scale = "1.0" } = eights[dtype];
   return /* wgsl */ `
 struct ${name}_eight { ${raw} }
 fn ${name}_fetch(base: u32, e: u32) -> ${name}_eight { ${fetch(name).replaceAll("RAW", `${name}_eight`)} }
 fn ${name}_low(raw: ${name}_eight) -> vec4<f32> { return ${low}; }
 fn ${name}_high(raw: ${name}_eight) -> vec4<f32> { return ${high}; }
+fn ${name}_scale(raw: ${name}_eight) -> f32 { return ${scale}; }
 `;
 }
 
@@ -152,10 +157,12 @@ export function streamShader(shader: StreamShader): string {
   const { width, groups } = held(rows);
   const teams = threads / lanes;
   const type = types[width];
-  const uint = type.replace("f32", "u32");
   const careful = paged || !alike;
+  /** What V's numbers are multiplied by has their scale in it, and is 0 for hidden keys: whole numbers are neither NaN nor infinite. */
+  const scaled = eights[v].scale !== undefined;
   /** Behind the last key is that key once more, with a weight of 0. */
-  const there = (u: number, value: string) => (careful ? value : `select(vec4<f32>(), ${value}, ok${u})`);
+  const there = (u: number, value: string) => (careful || scaled ? value : `select(vec4<f32>(), ${value}, ok${u})`);
+  const scaledK = (u: number, value: string) => (eights[k].scale === undefined ? value : `k_scale(k${u}) * ${value}`);
   /** fp32 values: sums of a few tiles at a time, as a long chain of equal terms is rounded the same way at each step. */
   const deep = v === "f32";
   const chained = [
@@ -324,8 +331,8 @@ ${times(keys, (u) =>
 )}
 ${times(
   keys,
-  (u) => `    let k${u}_0 = ${wide(`k_low(k${u})`, "kOn")};
-    let k${u}_1 = ${wide(`k_high(k${u})`, "kOn")};
+  (u) => `    let k${u}_0 = ${wide(scaledK(u, `k_low(k${u})`), "kOn")};
+    let k${u}_1 = ${wide(scaledK(u, `k_high(k${u})`), "kOn")};
 ${times(groups, (g) => {
   const parts = Array.from({ length: width }, (_, i) => {
     const r = g * width + i;
@@ -348,13 +355,12 @@ ${times(
     best_${g} = select(best_${g}, max(best_${g}, score${u}_${g}), seen${u}_${g});`,
 )}
     let above_${g} = max(top_${g}, best_${g});
-    let shrink_${g} = max(exp2(top_${g} - above_${g}), ${type}(1.17549435e-38));
+    let shrink_${g} = ${someWeight(`exp2(top_${g} - above_${g})`, type)};
     top_${g} = above_${g};
-    // Neither is 0, a weight but for what is hidden: 0 · infinity would be NaN.
 ${times(
   keys,
   (u) =>
-    `    let weight${u}_${g} = select(${type}(), bitcast<${type}>(max(bitcast<${uint}>(exp2(score${u}_${g} - above_${g})), ${uint}(0x00800000u))), seen${u}_${g});`,
+    `    let weight${u}_${g} = select(${type}(), ${someWeight(`exp2(score${u}_${g} - above_${g})`, type)}, seen${u}_${g});`,
 )}
     sum_${g} = sum_${g} * shrink_${g} + (${Array.from({ length: keys }, (_, u) => `weight${u}_${g}`).join(" + ")});`;
 })}
@@ -363,11 +369,14 @@ ${times(
   (u) => `    let v${u}_0 = ${there(u, wide(`v_low(v${u})`, "vOn"))};
     let v${u}_1 = ${there(u, wide(`v_high(v${u})`, "vOn"))};`,
 )}
+${scaled ? each((u, g) => `    let factor${u}_${g} = select(${type}(), weight${u}_${g} * v_scale(v${u}), seen${u}_${g});`) : ""}
 ${times(rows, (r) => {
   const g = Math.floor(r / width);
   const term = (u: number, half: number) => {
-    const product = `${of(`weight${u}_${g}`, r)} * v${u}_${half}`;
-    return careful ? `select(vec4<f32>(), ${product}, ${alike ? `seen${u}_${g}` : of(`seen${u}_${g}`, r)})` : product;
+    const product = `${of(`${scaled ? "factor" : "weight"}${u}_${g}`, r)} * v${u}_${half}`;
+    return careful && !scaled
+      ? `select(vec4<f32>(), ${product}, ${alike ? `seen${u}_${g}` : of(`seen${u}_${g}`, r)})`
+      : product;
   };
   return [0, 1]
     .map((half) => {
