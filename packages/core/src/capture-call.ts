@@ -1,5 +1,6 @@
 /** The verb `capture`: calls recorded once, launched again and again. */
 import type { BackendGraph } from "./backend.js";
+import { done } from "./done.js";
 import type { EngineCore, GrowingCache } from "./engine-core.js";
 import { TesseraError } from "./error.js";
 import { describe } from "./host-tensor.js";
@@ -34,7 +35,8 @@ export class Graph {
       if (this.#disposed) throw invalid("the graph was disposed");
       this.#core.alive();
       if (this.#core.recorded) throw invalid("a graph is launched inside a capture; allowed: after it");
-      return this.#launchFrom(0);
+      const work = this.#launchFrom(0);
+      return work === done ? Promise.resolve() : work; // `done` is the engine's own
     } catch (error) {
       return Promise.reject(error);
     }

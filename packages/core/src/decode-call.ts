@@ -153,7 +153,7 @@ function appendAndAttend(
       end();
       return results;
     };
-    return call instanceof Promise ? call.then(succeed, fail) : succeed(call);
+    return "then" in call ? call.then(succeed, fail) : succeed(call);
   } catch (error) {
     return fail(error);
   }

@@ -48,6 +48,17 @@ async function tokens(on: Engine, cache: Cache, b = 0): Promise<number[]> {
   return found;
 }
 
+it("a launch's promise is the caller's own", async () => {
+  using engine = await open();
+  using cache = make(engine, {});
+  const token = engine.tensor(filled(1, 7), { shape: shape(1) });
+  using graph = await engine.capture(() => cache.append({ k: token, v: token }));
+  const launches = [graph.launch(), graph.launch()];
+  expect(launches[0]).not.toBe(launches[1]);
+  await Promise.all(launches);
+  expect(await tokens(engine, cache)).toEqual([7, 7]);
+});
+
 describe("order", () => {
   it("a launch over two caches, one of which shares a page: what comes after comes after", async () => {
     using engine = await open();

@@ -14,9 +14,27 @@ struct Arguments {
   Arguments(const Arguments&) = delete;
   Arguments& operator=(const Arguments&) = delete;
 
+  /** As new, but for memory that the next call may have. */
+  void clear() {
+    tensors.clear();
+    keep.clear();
+    keeps = true;
+    hostViews = false;
+    kernel.clear();
+    outs.clear();
+    lses.clear();
+    attention = {};
+    append = {};
+    rope = {};
+    decode = {};
+    merge = {};
+  }
+
   /** Reserved before the first one is read: the structs below hold addresses of its elements. */
   std::vector<tsr_tensor> tensors;
+  /** Buffers that the call uses, if it may outlast the one that made it. */
   std::vector<std::shared_ptr<Buffer>> keep;
+  bool keeps = true;
   /** Some tensors are JavaScript's own memory. */
   bool hostViews = false;
   std::string kernel;

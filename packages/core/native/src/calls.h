@@ -21,6 +21,12 @@ class CallJob : public Job {
 
   Arguments arguments;
 
+  /** Ready for another call. */
+  void reuse(Call call) {
+    call_ = call;
+    arguments.clear();
+  }
+
   /**
    * True if the call takes less time than a thread needs to wake up (about 10 microseconds on a slow core), so that it
    * may run on the JavaScript thread.

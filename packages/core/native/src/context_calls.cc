@@ -6,13 +6,11 @@
 
 namespace tessera {
 
-std::unique_ptr<CallJob> ContextObject::read(const Napi::CallbackInfo& info, Call call, bool shapesOnly) {
+void ContextObject::read(const Napi::CallbackInfo& info, Call call, Arguments& arguments, bool shapesOnly) {
   Session& session = this->session();
   Instance& instance = Instance::of(info.Env());
   const uint64_t count = wholeNumber(numberOf(info[0]), "count");
   if (count > instance.slotCount) fail(TSR_INVALID_ARGUMENT, "count is larger than the scratch array");
-  auto job = std::make_unique<CallJob>(call);
-  Arguments& arguments = job->arguments;
   if (info[2].IsString()) {
     arguments.kernel = info[2].As<Napi::String>().Utf8Value();
     if (arguments.kernel.find('\0') != std::string::npos) fail(TSR_INVALID_ARGUMENT, "kernel: a name can't hold NUL");
@@ -33,21 +31,32 @@ std::unique_ptr<CallJob> ContextObject::read(const Napi::CallbackInfo& info, Cal
       reader.merge();
       break;
   }
-  return job;
 }
 
 Napi::Value ContextObject::submit(const Napi::CallbackInfo& info, Call call) {
   return guarded(info.Env(), [&]() -> Napi::Value {
     Session& session = this->session();
-    std::unique_ptr<CallJob> job = read(info, call);
+    std::unique_ptr<CallJob> job = std::move(spare_);
+    if (job) {
+      job->reuse(call);
+    } else {
+      job = std::make_unique<CallJob>(call);
+    }
+    const bool async = session.device().async();
+    job->arguments.keeps = !async || session.capturing();
+    read(info, call, job->arguments);
     double id = 0;
-    if (session.device().async() || session.capturing()) {
+    if (async || session.capturing()) {
       job->run(session);
       if (job->arguments.hostViews && !session.capturing()) id = -static_cast<double>(session.enqueueWait({}));
     } else if (session.idle() && job->tiny()) {
       job->run(session);
     } else {
       id = static_cast<double>(session.enqueue(std::move(job)));
+    }
+    if (job) {
+      job->arguments.keep.clear();
+      spare_ = std::move(job);
     }
     return Napi::Number::New(info.Env(), id);
   });
@@ -61,8 +70,9 @@ Napi::Value ContextObject::merge(const Napi::CallbackInfo& info) { return submit
 // undefined, or [status, reason]
 Napi::Value ContextObject::supports(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
-    std::unique_ptr<CallJob> job = read(info, Call::attention, true);
-    const tsr_status status = device_->backend()->supports(device_->context(), &job->arguments.attention);
+    Arguments arguments;
+    read(info, Call::attention, arguments, true);
+    const tsr_status status = device_->backend()->supports(device_->context(), &arguments.attention);
     if (status == TSR_OK) return info.Env().Undefined();
     const bool unsupported = status == TSR_UNSUPPORTED;
     if (!unsupported && status != TSR_INVALID_ARGUMENT) device_->raise(status);
@@ -75,8 +85,9 @@ Napi::Value ContextObject::supports(const Napi::CallbackInfo& info) {
 
 Napi::Value ContextObject::explain(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
-    std::unique_ptr<CallJob> job = read(info, Call::attention, true);
-    return tessera::explain(info.Env(), *device_, job->arguments.attention);
+    Arguments arguments;
+    read(info, Call::attention, arguments, true);
+    return tessera::explain(info.Env(), *device_, arguments.attention);
   });
 }
 

@@ -54,7 +54,7 @@ class ContextObject : public Napi::ObjectWrap<ContextObject> {
   std::shared_ptr<Buffer> bufferOf(const Napi::Value& id);
   std::shared_ptr<Mark> markOf(const Napi::Value& id);
   uint64_t place(const Buffer& buffer, const Napi::Value& offset, uint64_t bytes);
-  std::unique_ptr<CallJob> read(const Napi::CallbackInfo& info, Call call, bool shapesOnly = false);
+  void read(const Napi::CallbackInfo& info, Call call, Arguments& arguments, bool shapesOnly = false);
   Napi::Value submit(const Napi::CallbackInfo& info, Call call);
   void close();
 
@@ -63,6 +63,8 @@ class ContextObject : public Napi::ObjectWrap<ContextObject> {
   std::weak_ptr<Session> disposed_;
   std::shared_ptr<Device> device_;
   Buffers buffers_;
+  /** Of a call that was over when it returned: the next one needs no memory of its own. */
+  std::unique_ptr<CallJob> spare_;
   uint64_t lastBuffer_ = 0;
   std::unordered_map<uint64_t, std::shared_ptr<Mark>> marks_;
   uint64_t lastMark_ = 0;

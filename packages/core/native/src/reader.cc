@@ -1,7 +1,5 @@
 #include "reader.h"
 
-#include <cmath>
-
 namespace tessera {
 namespace {
 
@@ -58,7 +56,7 @@ Bytes bytesOfView(napi_env env, napi_value view, const char* name) {
 }
 
 uint64_t wholeNumber(double value, const char* name) {
-  if (!(value >= 0 && value <= kLargest) || value != std::trunc(value)) {
+  if (!(value >= 0 && value <= kLargest) || value != static_cast<double>(static_cast<int64_t>(value))) {
     fail(TSR_INVALID_ARGUMENT, std::string(name) + " is " + text(value) + ": expected an integer from 0 to 2^53");
   }
   return static_cast<uint64_t>(value);
@@ -81,7 +79,7 @@ double Reader::number() {
 
 int64_t Reader::integer(const char* name) {
   const double value = number();
-  if (!(value >= -kLargest && value <= kLargest) || value != std::trunc(value)) {
+  if (!(value >= -kLargest && value <= kLargest) || value != static_cast<double>(static_cast<int64_t>(value))) {
     fail(TSR_INVALID_ARGUMENT, std::string(name) + " is " + text(value) + ": expected an integer of at most 2^53");
   }
   return static_cast<int64_t>(value);
@@ -97,7 +95,7 @@ int32_t Reader::smallInteger(const char* name) {
 
 void Reader::reserve(size_t tensors) {
   into_.tensors.reserve(tensors);
-  into_.keep.reserve(tensors);
+  if (into_.keeps) into_.keep.reserve(tensors);
 }
 
 const tsr_tensor* Reader::tensor(const char* name) {
@@ -139,7 +137,7 @@ void Reader::locate(const char* name, double kind, double handle, tsr_tensor& te
     if (found == buffers_.end()) {
       fail(TSR_INVALID_ARGUMENT, std::string(name) + ": its buffer is disposed or of another context");
     }
-    into_.keep.push_back(found->second);
+    if (into_.keeps) into_.keep.push_back(found->second);
     tensor.data = found->second->data();
     tensor.bytes = found->second->bytes();
     return;

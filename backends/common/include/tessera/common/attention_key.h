@@ -23,9 +23,10 @@ class AttentionKey {
  private:
   bool whole_ = false;
   ErrorKey context_ = 0;
-  uint32_t given_ = 0;                          ///< a bit for each tensor
-  tsr_attention_desc options_{};                ///< without pointers
-  tsr_tensor tensors_[kAttentionTensors] = {};  ///< those given; of the address only what alignment shows
+  uint32_t given_ = 0;  ///< a bit for each tensor
+  // Not cleared, which would take longer than reading: nothing looks at more than `whole_` and `given_` say.
+  tsr_attention_desc options_;             ///< without pointers
+  tsr_tensor tensors_[kAttentionTensors];  ///< those given; of the address only what alignment shows
 };
 
 /// Puts a descriptor's addresses into what was translated from another of equal key.
